@@ -1,0 +1,7 @@
+module sb/sb-kit
+
+go 1.26.0
+
+require sb/lib v0.0.0
+
+replace sb/lib => ../lib
