@@ -1,8 +1,8 @@
 // Package dirs says where the sb tools keep their files.
 //
 // The XDG base directories on every system, as users of command line tools
-// expect; on macOS, where the XDG variable is not set, the Library directory of
-// the same purpose. SB_HOME, if set, holds all of them. Every directory of ours
+// expect; on macOS, where the XDG variable is not set, a directory of the same
+// purpose under ~/Library/Application Support/sb. SB_HOME, if set, holds all of them. Every directory of ours
 // is 0700 and owned by the user; one that is not is refused, since another user
 // could have put a file there.
 package dirs
@@ -19,17 +19,13 @@ import (
 )
 
 // Config holds config.toml and the user's profiles.
-func Config() (string, error) { return dir("config", "XDG_CONFIG_HOME", ".config", "Preferences") }
+func Config() (string, error) { return dir("config", "XDG_CONFIG_HOME", ".config") }
 
 // Data holds images, kernels and templates: what sb-image keeps.
-func Data() (string, error) {
-	return dir("data", "XDG_DATA_HOME", ".local/share", "Application Support")
-}
+func Data() (string, error) { return dir("data", "XDG_DATA_HOME", ".local/share") }
 
 // State holds the run directories and the logs of earlier runs.
-func State() (string, error) {
-	return dir("state", "XDG_STATE_HOME", ".local/state", "Application Support")
-}
+func State() (string, error) { return dir("state", "XDG_STATE_HOME", ".local/state") }
 
 // Runtime holds control sockets, whose paths must be short. Without
 // XDG_RUNTIME_DIR it lies in the state directory.
@@ -44,7 +40,7 @@ func Runtime() (string, error) {
 	return Ensure(filepath.Join(state, "ctl"))
 }
 
-func dir(kind, env, unixDir, macDir string) (string, error) {
+func dir(kind, env, unixDir string) (string, error) {
 	if home := os.Getenv("SB_HOME"); home != "" {
 		if !filepath.IsAbs(home) {
 			return "", fmt.Errorf("SB_HOME is %q, not an absolute path", home)
@@ -63,7 +59,11 @@ func dir(kind, env, unixDir, macDir string) (string, error) {
 		return "", say.WithHint(fmt.Errorf("find the %s directory: %w", kind, err), "set HOME, %s or SB_HOME", env)
 	}
 	if runtime.GOOS == "darwin" {
-		unixDir = filepath.Join("Library", macDir)
+		mac := filepath.Join(home, "Library", "Application Support", "sb")
+		if _, err := Ensure(mac); err != nil {
+			return "", err
+		}
+		return Ensure(filepath.Join(mac, kind))
 	}
 	return Ensure(filepath.Join(home, unixDir, "sb"))
 }

@@ -1,0 +1,85 @@
+package ctl
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"sb/lib/fd"
+)
+
+func pair(t *testing.T) (a, b *Conn) {
+	near, far, err := fd.Pair("ctl", fd.Stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, err = NewConn(near); err != nil {
+		t.Fatal(err)
+	}
+	if b, err = NewConn(far); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { a.Close(); b.Close() })
+	return a, b
+}
+
+func TestMessages(t *testing.T) {
+	a, b := pair(t)
+	f, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Message{{"ask", "rules"}, {"allow", "a=b"}, {"allow", ""}}
+	go func() {
+		a.Send(want)
+		a.Send(Message{{"ask", "audit"}}, f)
+		a.Close()
+	}()
+	got, files, err := b.Receive()
+	if err != nil || !reflect.DeepEqual(got, want) || len(files) != 0 {
+		t.Fatalf("%v, %d files, %v; want %v", got, len(files), err, want)
+	}
+	if got.Get("ask") != "rules" || len(got.All("allow")) != 2 {
+		t.Errorf("Get, All: %q %q", got.Get("ask"), got.All("allow"))
+	}
+	got, files, err = b.Receive()
+	if err != nil || got.Get("ask") != "audit" || len(files) != 1 {
+		t.Fatalf("%v, %d files, %v", got, len(files), err)
+	}
+	files[0].WriteString("line\n")
+	files[0].Close()
+	if text, _ := os.ReadFile(f.Name()); string(text) != "line\n" {
+		t.Errorf("the file that came holds %q", text)
+	}
+	if _, _, err := b.Receive(); err != io.EOF {
+		t.Errorf("at the end: %v", err)
+	}
+}
+
+func TestLargeMessage(t *testing.T) {
+	a, b := pair(t)
+	var m Message
+	for range 10000 {
+		m = append(m, Pair{"allow", "*.some-long-name.of-a-rule.example.com:443"})
+	}
+	go a.Send(m)
+	if got, _, err := b.Receive(); err != nil || len(got) != len(m) {
+		t.Fatalf("%d lines, %v", len(got), err)
+	}
+}
+
+func TestRefused(t *testing.T) {
+	a, b := pair(t)
+	for _, m := range []Message{{{"", "x"}}, {{"a=b", "x"}}, {{"a", "x\ny"}}, {{"a", strings.Repeat("x", MaxMessage)}}} {
+		if err := a.Send(m); err == nil {
+			t.Errorf("sent %.20q", m)
+		}
+	}
+	go a.c.Write([]byte("no line\n\n"))
+	if m, _, err := b.Receive(); err == nil {
+		t.Errorf("received %v", m)
+	}
+}

@@ -1,0 +1,199 @@
+// Package manifest is sandbox.toml: everything a sandbox is, in one file.
+//
+// sb-run writes it to the run directory and passes it to every tool with
+// --manifest; each tool reads its own table and the shared ones ([network],
+// [rules]). It holds no secret. Reading is strict: an unknown key, a wrong type
+// or a value out of bounds is an error that names the file, the line and the key.
+package manifest
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/BurntSushi/toml"
+)
+
+// Manifest is the whole file.
+type Manifest struct {
+	Name    string  `toml:"name"` // of the sandbox: [a-z0-9][a-z0-9_-]{0,62}
+	Network Network `toml:"network"`
+	Rules   Rules   `toml:"rules"`
+	DNS     DNS     `toml:"dns"`
+	Machine Machine `toml:"machine"`
+	Shares  []Share `toml:"share,omitempty"`
+	Run     Run     `toml:"run"`
+
+	// Digest is the SHA-256 of the file as it was read, in hex: a part that is
+	// started again must be given the same one.
+	Digest string `toml:"-"`
+}
+
+// Rules are texts in the grammar of package rule.
+type Rules struct {
+	Allow []string `toml:"allow"`
+	Deny  []string `toml:"deny"`
+}
+
+// DNS says how sb-dns answers.
+type DNS struct {
+	// Denied is the answer for a name that no rule allows: "nxdomain" (the
+	// default; every client fails at once) or "refused".
+	Denied string `toml:"denied,omitempty"`
+}
+
+// Machine is what sb-vm boots.
+type Machine struct {
+	CPUs    int    `toml:"cpus,omitempty"`    // default 2
+	Memory  Size   `toml:"memory,omitempty"`  // bytes; default 2 GiB
+	Accel   string `toml:"accel,omitempty"`   // auto (the default), kvm, tcg; on macOS only auto
+	Kernel  string `toml:"kernel"`            // a kernel directory of sb-image
+	Base    string `toml:"base"`              // the image's read-only file system
+	Disk    string `toml:"disk"`              // the writable disk
+	Console string `toml:"console,omitempty"` // where the console's last bytes are kept; empty: nowhere
+}
+
+// Share is a directory of the host that the guest sees.
+type Share struct {
+	Host      string   `toml:"host"`                // absolute path on the host
+	Guest     string   `toml:"guest"`               // absolute path in the guest
+	ReadOnly  bool     `toml:"read_only"`           // enforced on the host
+	Hidden    []string `toml:"hidden,omitempty"`    // paths below it that do not exist for the guest
+	Protected []string `toml:"protected,omitempty"` // paths below it that the guest can read but not change
+	UID       uint32   `toml:"uid"`                 // as whom the guest sees the user's files
+	GID       uint32   `toml:"gid"`
+}
+
+// Run is the command that sb-run attach starts in the guest.
+type Run struct {
+	Command []string          `toml:"command,omitempty"`
+	Env     map[string]string `toml:"env,omitempty"`
+	User    string            `toml:"user,omitempty"`    // name or uid[:gid] in the guest; default root
+	Workdir string            `toml:"workdir,omitempty"` // absolute path in the guest; default /
+}
+
+// The bounds of a machine: below MinMemory the guest's kernel and base system
+// do not boot; MaxCPUs is what one q35 machine of QEMU takes without options.
+const (
+	DefaultCPUs   = 2
+	MaxCPUs       = 64
+	DefaultMemory = 2 << 30
+	MinMemory     = 192 << 20
+	maxFile       = 4 << 20
+)
+
+// Load reads the manifest at path.
+func Load(path string) (*Manifest, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the manifest: %w", err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("read the manifest %s: %w", path, err)
+	}
+	if len(text) > maxFile {
+		return nil, fmt.Errorf("read the manifest %s: larger than %d bytes", path, maxFile)
+	}
+	return Parse(path, text)
+}
+
+// Parse reads a manifest from text; file is its name in errors.
+func Parse(file string, text []byte) (*Manifest, error) {
+	var m Manifest
+	if err := Decode(file, text, &m); err != nil {
+		return nil, err
+	}
+	m.defaults()
+	if key, err := m.check(); err != nil {
+		return nil, fmt.Errorf("%s:%d: %s: %w", file, line(text, strings.Split(key, ".")), key, err)
+	}
+	sum := sha256.Sum256(text)
+	m.Digest = hex.EncodeToString(sum[:])
+	return &m, nil
+}
+
+// Encode writes m as the file that Parse reads back to the same.
+func (m *Manifest) Encode() ([]byte, error) {
+	var b bytes.Buffer
+	enc := toml.NewEncoder(&b)
+	enc.Indent = ""
+	if err := enc.Encode(m); err != nil {
+		return nil, fmt.Errorf("write the manifest: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+func (m *Manifest) defaults() {
+	def(&m.Name, "sandbox")
+	def(&m.Network.Pool, netip.MustParsePrefix(DefaultPool))
+	def(&m.Network.MTU, DefaultMTU)
+	def(&m.DNS.Denied, "nxdomain")
+	def(&m.Machine.CPUs, DefaultCPUs)
+	def(&m.Machine.Memory, DefaultMemory)
+	def(&m.Machine.Accel, "auto")
+	def(&m.Run.User, "root")
+	def(&m.Run.Workdir, "/")
+}
+
+func def[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// check returns the first key whose value is out of bounds, and why.
+func (m *Manifest) check() (key string, err error) {
+	if !ValidName(m.Name) {
+		return "name", fmt.Errorf("%q is no name: lower-case letters, digits, - and _, at most 63", m.Name)
+	}
+	if key, err := m.Network.check(); err != nil {
+		return key, err
+	}
+	if m.DNS.Denied != "nxdomain" && m.DNS.Denied != "refused" {
+		return "dns.denied", fmt.Errorf("%q is neither nxdomain nor refused", m.DNS.Denied)
+	}
+	if m.Machine.CPUs < 1 || m.Machine.CPUs > MaxCPUs {
+		return "machine.cpus", fmt.Errorf("%d is not between 1 and %d", m.Machine.CPUs, MaxCPUs)
+	}
+	if m.Machine.Memory < MinMemory {
+		return "machine.memory", fmt.Errorf("%s is less than the %s that a machine needs to boot", m.Machine.Memory, Size(MinMemory))
+	}
+	switch m.Machine.Accel {
+	case "auto", "kvm", "tcg":
+	default:
+		return "machine.accel", fmt.Errorf("%q is none of auto, kvm, tcg", m.Machine.Accel)
+	}
+	for i, s := range m.Shares {
+		if !filepath.IsAbs(s.Host) || !cleanAbs(s.Guest) || s.Guest == "/" {
+			return "share", fmt.Errorf("share %d: host and guest must be absolute paths, and guest none of the root", i+1)
+		}
+	}
+	if !cleanAbs(m.Run.Workdir) {
+		return "run.workdir", fmt.Errorf("%q is not an absolute path", m.Run.Workdir)
+	}
+	return "", nil
+}
+
+func cleanAbs(p string) bool { return strings.HasPrefix(p, "/") && filepath.Clean(p) == p }
+
+// ValidName reports whether s can name a sandbox.
+func ValidName(s string) bool {
+	if s == "" || len(s) > 63 || s[0] == '-' || s[0] == '_' {
+		return false
+	}
+	for _, c := range []byte(s) {
+		if !('a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '-' || c == '_') {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,121 @@
+package session
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+)
+
+// echo is a guest that answers its stdin on stdout, "err" on stderr, and exits
+// with the number of signals and resizes it saw.
+func echo(c Command, sv *Served) {
+	n := 0
+	for {
+		in, err := sv.Input()
+		switch {
+		case err != nil:
+			return
+		case in.EOF:
+			io.WriteString(sv.Stderr(), "err")
+			sv.Exit(Status{Code: n})
+			return
+		case in.Stdin != nil:
+			sv.Stdout().Write(in.Stdin)
+		default:
+			n++
+		}
+	}
+}
+
+func TestCommand(t *testing.T) {
+	near, far := net.Pipe()
+	go Serve(far, echo)
+	h, err := NewHost(near)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	var out, errOut bytes.Buffer
+	p, err := h.Start(Command{Args: []string{"x"}}, &out, &errOut)
+	if err != nil {
+		t.Fatal(err)
+	}
+	big := strings.Repeat("0123456789", 50000)
+	io.WriteString(p, big)
+	p.Resize(24, 80)
+	p.Signal(15)
+	p.CloseStdin()
+	st, err := p.Wait()
+	if err != nil || st.ExitCode() != 2 || out.String() != big || errOut.String() != "err" {
+		t.Errorf("status %+v, %v; %d bytes out, %q on stderr", st, err, out.Len(), errOut.String())
+	}
+}
+
+func TestGuestEndsEarly(t *testing.T) {
+	near, far := net.Pipe()
+	go Serve(far, func(Command, *Served) {})
+	h, _ := NewHost(near)
+	defer h.Close()
+	p, err := h.Start(Command{}, io.Discard, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Wait(); err == nil {
+		t.Error("a command without an exit frame ended well")
+	}
+}
+
+func TestExitCode(t *testing.T) {
+	for _, c := range []struct {
+		st   Status
+		want int
+	}{{Status{}, 0}, {Status{Code: 7}, 7}, {Status{Signal: 9}, 137}, {Status{Code: 256 + 3}, 3}} {
+		if got := c.st.ExitCode(); got != c.want {
+			t.Errorf("%+v: %d, want %d", c.st, got, c.want)
+		}
+	}
+}
+
+type pipe struct {
+	io.Reader
+	io.Writer
+}
+
+func (pipe) Close() error { return nil }
+
+func TestFrames(t *testing.T) {
+	buf := make([]byte, MaxFrame)
+	frame := func(typ byte, n uint32) []byte {
+		return append(binary.BigEndian.AppendUint32([]byte{typ}, n), make([]byte, min(n, 10))...)
+	}
+	if _, b, err := (&stream{rw: pipe{bytes.NewReader(frame(frameStdout, 10)), nil}}).next(buf); err != nil || len(b) != 10 {
+		t.Errorf("a good frame: %d bytes, %v", len(b), err)
+	}
+	for _, f := range [][]byte{frame(frameStdout, MaxFrame+1), frame(frameStdout, 1<<31), frame(0, 1), frame(99, 1)} {
+		if _, _, err := (&stream{rw: pipe{bytes.NewReader(f), nil}}).next(buf); !errors.Is(err, errFrame) {
+			t.Errorf("frame % x: %v", f[:5], err)
+		}
+	}
+}
+
+// No bytes from the guest make the host read past a frame's bound or panic.
+func FuzzNext(f *testing.F) {
+	f.Add([]byte{frameStdout, 0, 0, 0, 1, 'x', frameExit, 0, 0, 0, 2, '{', '}'})
+	f.Fuzz(func(t *testing.T, in []byte) {
+		s := &stream{rw: pipe{bytes.NewReader(in), nil}}
+		buf := make([]byte, MaxFrame)
+		for {
+			typ, b, err := s.next(buf)
+			if err != nil {
+				return
+			}
+			if typ < frameStart || typ > frameExit || len(b) > MaxFrame {
+				t.Fatalf("type %d, %d bytes", typ, len(b))
+			}
+		}
+	})
+}

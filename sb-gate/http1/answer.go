@@ -1,0 +1,69 @@
+package http1
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+
+	"sb/lib/reason"
+)
+
+// Forbidden is the answer of the gate to a request that it does not let through.
+func Forbidden(code reason.Code, host, fix string) []byte {
+	text := fmt.Sprintf("sb: refused: %s", code)
+	if host != "" {
+		text += fmt.Sprintf(" (host %q)", host)
+	}
+	if e, ok := reason.Explain(code); ok {
+		text += "\n" + e.What
+	}
+	if fix != "" {
+		text += "\n" + fix
+	}
+	text += "\n"
+	return fmt.Appendf(nil, "HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\nX-Sb-Reason: %s\r\n\r\n%s", len(text), code, text)
+}
+
+// Switched passes the answer to an Upgrade request from r to w up to the end of
+// its head, any 1xx before it included, and reports whether the server switched
+// protocols (101).
+func Switched(w io.Writer, r *bufio.Reader) (bool, error) {
+	for {
+		var head []byte
+		for n := 0; ; n++ {
+			line, err := r.ReadSlice('\n')
+			head = append(head, line...)
+			if err != nil || len(head) > MaxHead || n > MaxFields {
+				w.Write(head)
+				return false, fmt.Errorf("read the answer to an upgrade: %w", errOr(err))
+			}
+			if len(bytes.TrimRight(line, "\r\n")) == 0 {
+				break
+			}
+		}
+		if _, err := w.Write(head); err != nil {
+			return false, err
+		}
+		status := strings.SplitN(string(head[:min(len(head), 12)]), " ", 2)
+		code := ""
+		if len(status) == 2 && strings.HasPrefix(status[0], "HTTP/1.") {
+			code = status[1]
+		}
+		switch {
+		case code == "101":
+			return true, nil
+		case len(code) == 3 && code[0] == '1':
+			continue // an interim answer; the final one follows
+		}
+		return false, nil
+	}
+}
+
+func errOr(err error) error {
+	if err == nil {
+		return Refused{reason.HTTPTooLong}
+	}
+	return err
+}

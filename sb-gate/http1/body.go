@@ -1,0 +1,93 @@
+package http1
+
+import (
+	"bufio"
+	"io"
+	"strconv"
+
+	"sb/lib/reason"
+)
+
+// Body passes the request's body from r to w, byte for byte, and stops where it
+// ends. Refused means that its framing broke; what was passed before it is part
+// of this request.
+func (req *Request) Body(w io.Writer, r *bufio.Reader) error {
+	if req.chunked {
+		return chunks(w, r)
+	}
+	return exactly(w, r, req.length)
+}
+
+func exactly(w io.Writer, r *bufio.Reader, n int64) error {
+	if n == 0 {
+		return nil
+	}
+	if m, err := io.CopyN(w, r, n); err != nil {
+		if err == io.EOF && m < n {
+			return io.ErrUnexpectedEOF
+		}
+		return err
+	}
+	return nil
+}
+
+// chunks passes a chunked body (RFC 9112, section 7.1): sizes in hex without
+// extensions, and trailers, which no host is read from.
+func chunks(w io.Writer, r *bufio.Reader) error {
+	for {
+		n, line, err := chunkSize(r)
+		if err != nil {
+			return err
+		}
+		if _, err := w.Write(line); err != nil {
+			return err
+		}
+		if n == 0 {
+			return trailers(w, r)
+		}
+		if err := exactly(w, r, n); err != nil {
+			return err
+		}
+		end, err := readLine(r, MaxHead)
+		if err != nil {
+			return err
+		}
+		if len(end) != 2 {
+			return refuse(reason.HTTPFraming)
+		}
+		if _, err := w.Write(end); err != nil {
+			return err
+		}
+	}
+}
+
+func chunkSize(r *bufio.Reader) (n int64, line []byte, err error) {
+	// 16 hex digits and CRLF: no extension fits a size that we take.
+	line, err = readLine(r, 64)
+	if err == Refused(Refused{reason.HTTPTooLong}) {
+		err = refuse(reason.HTTPFraming)
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	digits := string(line[:len(line)-2])
+	for i := range len(digits) {
+		if c := digits[i]; !('0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F') {
+			return 0, nil, refuse(reason.HTTPFraming)
+		}
+	}
+	v, err := strconv.ParseUint(digits, 16, 63)
+	if err != nil || v > maxChunk {
+		return 0, nil, refuse(reason.HTTPFraming)
+	}
+	return int64(v), line, nil
+}
+
+func trailers(w io.Writer, r *bufio.Reader) error {
+	var t Request
+	if _, err := t.readFields(r); err != nil {
+		return err
+	}
+	_, err := w.Write(t.Head)
+	return err
+}
