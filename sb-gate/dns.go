@@ -1,0 +1,173 @@
+package main
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"sb/lib/audit"
+	"sb/lib/reason"
+	"sb/lib/wire"
+
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
+	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
+)
+
+// The gateway's two services (IANA).
+const (
+	portDNS   = 53
+	portClock = 123
+
+	dnsAnswerTime = 5 * time.Second // what a resolver in the guest waits
+	dnsIdleTime   = 5 * time.Second
+)
+
+// serveDNS passes the guest's questions, over UDP and TCP, to sb-dns. It parses
+// none of them.
+func (g *gate) serveDNS() error {
+	at := tcpip.FullAddress{NIC: nicID, Addr: tcpip.AddrFrom4(g.net.Gateway().As4()), Port: portDNS}
+	udp, err := gonet.DialUDP(g.stack, &at, nil, ipv4.ProtocolNumber)
+	if err != nil {
+		return fmt.Errorf("serve DNS on the gateway: %w", err)
+	}
+	tcp, err := gonet.ListenTCP(g.stack, at, ipv4.ProtocolNumber)
+	if err != nil {
+		return fmt.Errorf("serve DNS on the gateway: %w", err)
+	}
+	go g.dnsUDP(udp)
+	go g.dnsTCP(tcp)
+	return nil
+}
+
+func (g *gate) dnsUDP(conn net.PacketConn) {
+	buf := make([]byte, wire.MaxMessage+1)
+	for {
+		n, from, err := conn.ReadFrom(buf)
+		if err != nil {
+			return
+		}
+		if n > wire.MaxMessage {
+			g.denyQuery(reason.DNSMalformed)
+			continue
+		}
+		id, ok := g.dns.query(append([]byte(nil), buf[:n]...), func(answer []byte) { conn.WriteTo(answer, from) })
+		if !ok {
+			g.denyQuery(reason.QueryBudget)
+			continue
+		}
+		time.AfterFunc(dnsAnswerTime, func() { g.dns.forget(id) })
+	}
+}
+
+func (g *gate) denyQuery(why reason.Code) {
+	g.log.Fold(audit.Line{Verdict: audit.Deny, Gate: audit.DNS, Reason: why})
+}
+
+func (g *gate) dnsTCP(l net.Listener) {
+	slots := make(chan struct{}, maxDNSConns)
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		select {
+		case slots <- struct{}{}:
+			go func() {
+				g.dnsConn(c)
+				<-slots
+			}()
+		default:
+			g.denyQuery(reason.QueryBudget)
+			c.Close()
+		}
+	}
+}
+
+// dnsConn answers questions one after the other (RFC 7766: a length of two
+// bytes before each message).
+func (g *gate) dnsConn(c net.Conn) {
+	defer c.Close()
+	for {
+		c.SetDeadline(time.Now().Add(dnsIdleTime))
+		var head [2]byte
+		if _, err := io.ReadFull(c, head[:]); err != nil {
+			return
+		}
+		n := int(binary.BigEndian.Uint16(head[:]))
+		if n > wire.MaxMessage {
+			g.denyQuery(reason.DNSMalformed)
+			return
+		}
+		msg := make([]byte, n)
+		if _, err := io.ReadFull(c, msg); err != nil {
+			return
+		}
+		got := make(chan []byte, 1)
+		id, ok := g.dns.query(msg, func(b []byte) { got <- b })
+		if !ok {
+			g.denyQuery(reason.QueryBudget)
+			return
+		}
+		select {
+		case b := <-got:
+			if _, err := c.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(b))), b...)); err != nil {
+				return
+			}
+		case <-time.After(dnsAnswerTime):
+			g.dns.forget(id)
+			return
+		}
+	}
+}
+
+// serveClock answers the guest's clock (RFC 4330, SNTP): the host's time, which
+// leaves nothing to ask outside.
+func (g *gate) serveClock() error {
+	at := tcpip.FullAddress{NIC: nicID, Addr: tcpip.AddrFrom4(g.net.Gateway().As4()), Port: portClock}
+	conn, err := gonet.DialUDP(g.stack, &at, nil, ipv4.ProtocolNumber)
+	if err != nil {
+		return fmt.Errorf("serve the clock on the gateway: %w", err)
+	}
+	go func() {
+		buf := make([]byte, 128)
+		for {
+			n, from, err := conn.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			if answer := clockAnswer(buf[:n], time.Now()); answer != nil {
+				conn.WriteTo(answer, from)
+			}
+		}
+	}()
+	return nil
+}
+
+// clockAnswer answers a client's packet (mode 3), nil for anything else.
+func clockAnswer(q []byte, now time.Time) []byte {
+	const size, modeClient, modeServer, stratum = 48, 3, 4, 3
+	if len(q) < size || q[0]&7 != modeClient {
+		return nil
+	}
+	a := make([]byte, size)
+	a[0] = q[0]&0x38 | modeServer // the client's version
+	a[1] = stratum
+	a[2] = q[2]
+	a[3] = 0xec // precision, 2^-20 s
+	copy(a[12:], "SB\x00\x00")
+	stamp(a[16:], now)
+	copy(a[24:32], q[40:48]) // the client's transmit time
+	stamp(a[32:], now)
+	stamp(a[40:], now)
+	return a
+}
+
+// stamp writes an NTP time: seconds since 1900 and a fraction.
+func stamp(b []byte, t time.Time) {
+	const since1900 = 2208988800
+	binary.BigEndian.PutUint32(b, uint32(t.Unix()+since1900))
+	binary.BigEndian.PutUint32(b[4:], uint32(uint64(t.Nanosecond())<<32/1e9))
+}

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"sb/lib/audit"
+	"sb/lib/reason"
+	"sb/lib/rule"
+
+	"golang.org/x/net/icmp"
+	"golang.org/x/net/ipv4"
+	"golang.org/x/net/ipv6"
+	"gvisor.dev/gvisor/pkg/buffer"
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/checksum"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+)
+
+const (
+	pingTime  = 5 * time.Second // for an answer from outside
+	pingEvery = time.Second     // to one host
+	maxPinged = 256             // hosts that are remembered for it
+)
+
+// pingPayload is what goes out instead of the guest's bytes, which would be a
+// channel: 56 bytes as of any ping.
+var pingPayload = []byte("sb sb sb sb sb sb sb sb sb sb sb sb sb sb sb sb sb sb sb")
+
+// pinger bounds how often a host is pinged.
+type pinger struct {
+	mu   sync.Mutex
+	last map[netip.Addr]time.Time
+}
+
+// take reports whether a may be pinged now.
+func (p *pinger) take(a netip.Addr, now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now.Sub(p.last[a]) < pingEvery {
+		return false
+	}
+	for old, t := range p.last {
+		if now.Sub(t) >= pingEvery {
+			delete(p.last, old)
+		}
+	}
+	if len(p.last) >= maxPinged {
+		return false
+	}
+	p.last[a] = now
+	return true
+}
+
+// handleICMP answers an echo request of the guest's if the host that it is for
+// answers ours. Everything else is dropped.
+func (g *gate) handleICMP(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bool {
+	addr := netip.AddrPortFrom(addrOf(id.LocalAddress), 0)
+	if addr.Addr() == g.net.Gateway() {
+		return false // the stack answers for its own address
+	}
+	h := header.ICMPv4(pkt.TransportHeader().Slice())
+	if len(h) < header.ICMPv4MinimumSize || h.Type() != header.ICMPv4Echo || h.Code() != 0 {
+		g.refuse(audit.ICMP, target{addr: addr}, addr, rule.Verdict{Reason: reason.ICMPType})
+		return true
+	}
+	to, v := g.judge(addr, rule.ICMP)
+	switch {
+	case !v.Allow:
+	case !g.log.Usable():
+		v = rule.Verdict{Reason: reason.AuditUnavailable}
+	case !g.ping.take(addr.Addr(), time.Now()):
+		v = rule.Verdict{Reason: reason.PingBudget}
+	default:
+		request := append([]byte(nil), h...)
+		request = append(request, pkt.Data().AsRange().ToSlice()...)
+		go g.echo(to, v, request)
+		return true
+	}
+	g.refuse(audit.ICMP, to, addr, v)
+	return true
+}
+
+// echo pings the host in the gate's own words and, if it answers, gives the
+// guest its own back.
+func (g *gate) echo(to target, v rule.Verdict, request []byte) {
+	ctx, cancel := context.WithTimeout(context.Background(), resolveTime)
+	defer cancel()
+	places, at, bad := g.places(ctx, to, rule.ICMP)
+	if len(places) == 0 {
+		g.refuse(audit.ICMP, to, at, bad)
+		return
+	}
+	conn, err := openPing(places[0].Addr())
+	if err != nil {
+		g.refuse(audit.ICMP, to, places[0], rule.Verdict{Reason: reason.PingUnavailable})
+		return
+	}
+	defer conn.Close()
+	line := audit.Line{Verdict: audit.Allow, Gate: audit.ICMP, Name: to.name.String(), Address: places[0].Addr().String(), Reason: reason.AllowRule, Rule: v.Rule}
+	if !g.log.Allow(line) {
+		g.refuse(audit.ICMP, to, places[0], rule.Verdict{Reason: reason.AuditUnavailable})
+		return
+	}
+	began := time.Now()
+	up, down, err := pingOnce(conn, places[0].Addr())
+	line.Verdict, line.Reason, line.Rule = audit.Close, reason.Done, ""
+	if err != nil {
+		line.Reason = reason.NoAnswer
+	}
+	line.Words = []audit.Word{audit.Int("up", up), audit.Int("down", down), audit.Int("ms", time.Since(began).Milliseconds()), {Key: "by", Value: "guest"}}
+	g.log.Record(line)
+	if err == nil {
+		g.reply(to.addr.Addr(), request)
+	}
+}
+
+// ping is a socket for echo requests and how to address it.
+type ping struct {
+	*icmp.PacketConn
+	raw bool // with CAP_NET_RAW; else the kernel's ping socket
+}
+
+// openPing opens the kernel's ping socket, which an ordinary user may have
+// (net.ipv4.ping_group_range), or a raw one.
+func openPing(a netip.Addr) (ping, error) {
+	network, listen := "udp4", "0.0.0.0"
+	raw := "ip4:icmp"
+	if a.Is6() {
+		network, listen, raw = "udp6", "::", "ip6:ipv6-icmp"
+	}
+	if c, err := icmp.ListenPacket(network, listen); err == nil {
+		return ping{c, false}, nil
+	}
+	c, err := icmp.ListenPacket(raw, listen)
+	return ping{c, true}, err
+}
+
+// pingOnce sends one echo request to a and waits for its answer. It returns the
+// payload bytes that went each way, ICMP's own header not counted.
+func pingOnce(c ping, a netip.Addr) (up, down int64, err error) {
+	var typ, want icmp.Type = ipv4.ICMPTypeEcho, ipv4.ICMPTypeEchoReply
+	proto := 1
+	if a.Is6() {
+		typ, want, proto = ipv6.ICMPTypeEchoRequest, ipv6.ICMPTypeEchoReply, 58
+	}
+	id := os.Getpid() & 0xffff
+	msg, err := (&icmp.Message{Type: typ, Body: &icmp.Echo{ID: id, Seq: 1, Data: pingPayload}}).Marshal(nil)
+	if err != nil {
+		return 0, 0, err
+	}
+	var dst net.Addr = &net.UDPAddr{IP: a.AsSlice()}
+	if c.raw {
+		dst = &net.IPAddr{IP: a.AsSlice()}
+	}
+	c.SetDeadline(time.Now().Add(pingTime))
+	if _, err := c.WriteTo(msg, dst); err != nil {
+		return 0, 0, err
+	}
+	buf := make([]byte, 1500)
+	for {
+		n, from, err := c.ReadFrom(buf)
+		if err != nil {
+			return int64(len(pingPayload)), 0, err
+		}
+		m, err := icmp.ParseMessage(proto, buf[:n])
+		if err != nil || m.Type != want || !sameHost(from, a) {
+			continue
+		}
+		if e, ok := m.Body.(*icmp.Echo); ok && string(e.Data) == string(pingPayload) && (!c.raw || e.ID == id) {
+			return int64(len(pingPayload)), int64(len(e.Data)), nil
+		}
+	}
+}
+
+func sameHost(from net.Addr, a netip.Addr) bool {
+	var ip net.IP
+	switch f := from.(type) {
+	case *net.UDPAddr:
+		ip = f.IP
+	case *net.IPAddr:
+		ip = f.IP
+	}
+	got, ok := netip.AddrFromSlice(ip)
+	return ok && got.Unmap() == a
+}
+
+var errRoute = errors.New("no route to the guest")
+
+// reply sends the guest an echo reply to its request, as from the host it pinged.
+func (g *gate) reply(from netip.Addr, request []byte) error {
+	r, terr := g.stack.FindRoute(nicID, tcpip.AddrFrom4(from.As4()), tcpip.AddrFrom4(g.net.Guest().As4()), ipv4Number, false)
+	if terr != nil {
+		return errRoute
+	}
+	defer r.Release()
+	answer := header.ICMPv4(request)
+	answer.SetType(header.ICMPv4EchoReply)
+	answer.SetChecksum(0)
+	answer.SetChecksum(^checksum.Checksum(answer, 0))
+	pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{ReserveHeaderBytes: int(r.MaxHeaderLength()), Payload: buffer.MakeWithData(answer)})
+	defer pkt.DecRef()
+	if err := r.WritePacket(stack.NetworkHeaderParams{Protocol: header.ICMPv4ProtocolNumber, TTL: 64}, pkt); err != nil {
+		return errRoute
+	}
+	return nil
+}

@@ -1,0 +1,179 @@
+package journal
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"sb/lib/audit"
+	"sb/lib/reason"
+)
+
+func deny(name string) audit.Line {
+	return audit.Line{Verdict: audit.Deny, Gate: audit.DNS, Name: name, Reason: reason.NoAllowRule}
+}
+
+func allow(name string) audit.Line {
+	return audit.Line{Verdict: audit.Allow, Gate: audit.TCP, Name: name, Address: "192.0.2.1:443", Reason: reason.AllowRule, Rule: name}
+}
+
+func open(t *testing.T) (*Log, string) {
+	path := filepath.Join(t.TempDir(), "audit.log")
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(f, nil), path
+}
+
+func lines(t *testing.T, path string) (all []audit.Line) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for s := bufio.NewScanner(bytes.NewReader(text)); s.Scan(); {
+		l, err := audit.Parse(s.Bytes())
+		if err != nil {
+			t.Fatalf("%q: %v", s.Text(), err)
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
+func TestOrderAndClose(t *testing.T) {
+	l, path := open(t)
+	for i := range 100 {
+		if !l.Allow(allow(fmt.Sprintf("n%d.example", i))) {
+			t.Fatal("refused")
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	got := lines(t, path)
+	if len(got) != 100 {
+		t.Fatalf("%d lines, want 100", len(got))
+	}
+	for i, line := range got {
+		if line.Name != fmt.Sprintf("n%d.example", i) {
+			t.Fatalf("line %d is of %s", i, line.Name)
+		}
+	}
+}
+
+// G18: a flood of refusals is few lines that count every one of them, be it of
+// one name or of as many as there are refusals; a line of something let out in
+// the middle of it is there all the same.
+func TestFlood(t *testing.T) {
+	for _, many := range []bool{false, true} {
+		l, path := open(t)
+		const n = 200_000
+		for i := range n {
+			name := "one.example"
+			if many {
+				name = fmt.Sprintf("x%d.example", i)
+			}
+			l.Fold(deny(name))
+			if i == n/2 && !l.Allow(allow("good.example")) {
+				t.Fatal("an allow was refused")
+			}
+		}
+		l.Close()
+		total, good := int64(0), 0
+		got := lines(t, path)
+		for _, line := range got {
+			if line.Verdict == audit.Deny {
+				total += line.Count()
+			} else {
+				good++
+			}
+		}
+		if total != n || good != 1 || len(got) > 100 {
+			t.Errorf("many names %v: %d lines that count %d of %d refusals, %d allows", many, len(got), total, n, good)
+		}
+	}
+}
+
+func TestTotals(t *testing.T) {
+	l, _ := open(t)
+	for i := range 2 * maxTotals {
+		l.Fold(deny(fmt.Sprintf("x%d.example", i)))
+	}
+	for range 5 {
+		l.Fold(deny("x1.example"))
+	}
+	got := l.Totals()
+	l.Close()
+	if len(got) != maxTotals+1 || got[0].N != maxTotals || got[0].Name != "" || got[1].Name != "x1.example" || got[1].N != 6 {
+		t.Errorf("%d totals, the first %+v %+v", len(got), got[0], got[1])
+	}
+}
+
+// G19, G27: a log that cannot be written lets nothing out; when it can be again,
+// no line is missing.
+func TestFullDisk(t *testing.T) {
+	f, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatalf("open a full disk: %v", err)
+	}
+	l := New(f, nil)
+	if !l.Allow(allow("a.example")) {
+		t.Fatal("refused before a write failed")
+	}
+	for deadline := time.Now().Add(5 * time.Second); l.Usable(); {
+		if time.Now().After(deadline) {
+			t.Fatal("still usable")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if l.Allow(allow("b.example")) {
+		t.Fatal("let out without a log")
+	}
+	path := filepath.Join(t.TempDir(), "next")
+	next, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Replace(next)
+	if !l.Allow(allow("c.example")) {
+		t.Fatal("refused although there is room again")
+	}
+	l.Close()
+	got := lines(t, path)
+	if len(got) != 2 || got[0].Name != "a.example" || got[1].Name != "c.example" {
+		t.Errorf("lines %v", got)
+	}
+}
+
+func TestRotation(t *testing.T) {
+	dir := t.TempDir()
+	file := func(n int) *os.File {
+		f, err := os.Create(filepath.Join(dir, fmt.Sprint(n)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	asked := make(chan struct{}, 10)
+	first := file(0)
+	first.Truncate(MaxSize - 100)
+	first.Seek(0, 2)
+	l := New(first, func() { asked <- struct{}{} })
+	l.Allow(allow("a.example"))
+	l.Allow(allow("b.example"))
+	<-asked
+	l.Replace(file(1))
+	l.Allow(allow("c.example"))
+	l.Close()
+	if len(asked) != 0 {
+		t.Error("asked for a new file twice")
+	}
+	if got := lines(t, filepath.Join(dir, "1")); len(got) != 1 || got[0].Name != "c.example" {
+		t.Errorf("the new file holds %v", got)
+	}
+}

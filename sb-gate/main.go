@@ -1,0 +1,12 @@
+// Sb-gate is a sandbox's network: a user-mode TCP/IP stack on the machine's wire
+// that decides about every flow and dials out what the rules allow.
+//
+// No byte of the guest's leaves before the verdict. An address of the pool
+// stands for exactly one name; every TCP flow must show by its first bytes that
+// it is TLS or HTTP for that name, or have a rule with its port. Every decision
+// is a line of the audit log, and so is everything else that leaves.
+package main
+
+import "sb/lib/say"
+
+func main() { say.Main("sb-gate", run) }

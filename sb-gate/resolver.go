@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+
+	"sb/lib/audit"
+	"sb/lib/reason"
+	"sb/lib/rule"
+	"sb/lib/wire"
+)
+
+// resolver is the far side of the dns wire: sb-dns, which parses questions and
+// knows where a name is. It is trusted for parsing, not for permission.
+type resolver struct {
+	g    *gate
+	conn *wire.Conn
+	last atomic.Uint32
+
+	mu       sync.Mutex
+	queries  map[uint32]func(message []byte)
+	resolves map[uint32]chan wire.Resolved
+}
+
+func newResolver(g *gate, conn *wire.Conn) *resolver {
+	return &resolver{g: g, conn: conn, queries: map[uint32]func([]byte){}, resolves: map[uint32]chan wire.Resolved{}}
+}
+
+// greet learns the handles that stand already.
+func (r *resolver) greet() error {
+	return r.conn.Greet(r.g.names.list, r.enter)
+}
+
+func (r *resolver) enter(h wire.Handle) error {
+	name, err := rule.ParseName(h.Name)
+	if err != nil {
+		return fmt.Errorf("the dns wire: %w", err)
+	}
+	return r.g.names.enter(h.Addr, name)
+}
+
+// read handles what sb-dns sends until the wire ends.
+func (r *resolver) read() error {
+	for {
+		rec, err := r.conn.Next()
+		if err != nil {
+			return fmt.Errorf("the dns wire: %w", err)
+		}
+		switch rec := rec.(type) {
+		case wire.Answer:
+			if err := r.answer(rec); err != nil {
+				return fmt.Errorf("the dns wire: %w", err)
+			}
+		case wire.Resolved:
+			r.mu.Lock()
+			c := r.resolves[rec.ID]
+			delete(r.resolves, rec.ID)
+			r.mu.Unlock()
+			if c != nil {
+				c <- rec
+			}
+		case wire.Exchange:
+			r.exchange(rec)
+		case wire.Hello: // another sb-dns took its place
+			if err := r.conn.SendTable(rec.Nonce, r.g.names.list()); err != nil {
+				return fmt.Errorf("the dns wire: %w", err)
+			}
+		default:
+			return fmt.Errorf("the dns wire: sb-dns sent a %T", rec)
+		}
+	}
+}
+
+// query asks sb-dns what to answer to the guest; send gets the answer's bytes,
+// once, or never. False: too many questions are in flight.
+func (r *resolver) query(message []byte, send func([]byte)) (id uint32, ok bool) {
+	id = r.last.Add(1)
+	r.mu.Lock()
+	ok = len(r.queries) < maxQueries
+	if ok {
+		r.queries[id] = send
+	}
+	r.mu.Unlock()
+	if ok && r.conn.Send(wire.Query{ID: id, Message: message}) != nil {
+		r.forget(id)
+	}
+	return id, ok
+}
+
+// forget gives up waiting for an answer.
+func (r *resolver) forget(id uint32) {
+	r.mu.Lock()
+	delete(r.queries, id)
+	r.mu.Unlock()
+}
+
+// answer passes an answer to the guest: after the handle in it was entered, and
+// only if the rules here say so too.
+func (r *resolver) answer(a wire.Answer) error {
+	r.mu.Lock()
+	send := r.queries[a.ID]
+	delete(r.queries, a.ID)
+	r.mu.Unlock()
+	line := audit.Line{Verdict: audit.Deny, Gate: audit.DNS, Name: a.Name, Reason: a.Reason, Rule: a.Rule}
+	if a.Type != "" && a.Type != "a" {
+		line.Words = []audit.Word{{Key: "type", Value: a.Type}}
+	}
+	if a.Allow {
+		line.Verdict = audit.Allow
+		v, err := r.confirm(a)
+		if err != nil {
+			return err
+		}
+		if !v.Allow {
+			// The rules were replaced between the question and its answer.
+			line.Verdict, line.Reason, line.Rule, send = audit.Deny, v.Reason, v.Rule, nil
+		}
+		if a.Handle.IsValid() {
+			line.Address = a.Handle.String()
+		}
+	}
+	r.g.log.Fold(line)
+	if send != nil && len(a.Message) > 0 {
+		send(a.Message)
+	}
+	return nil
+}
+
+// confirm judges an allowed name again and enters its handle.
+func (r *resolver) confirm(a wire.Answer) (rule.Verdict, error) {
+	name, err := rule.ParseName(a.Name)
+	if err != nil {
+		return rule.Verdict{}, err
+	}
+	if !a.Handle.IsValid() {
+		v := r.g.rules().Lookup(name)
+		if !v.Allow {
+			v = r.g.rules().LookupOther(name)
+		}
+		return v, nil
+	}
+	v := r.g.rules().Lookup(name)
+	if !v.Allow {
+		return v, nil
+	}
+	return v, r.g.names.enter(a.Handle, name)
+}
+
+// exchange writes the lines of a question that sb-dns asked the host's resolver.
+func (r *resolver) exchange(x wire.Exchange) {
+	line := audit.Line{Verdict: audit.Allow, Gate: audit.Look, Name: x.Name, Address: x.Server, Reason: x.Reason,
+		Words: []audit.Word{audit.Int("up", x.Up), audit.Int("down", x.Down), audit.Int("ms", x.Millis), {Key: "by", Value: "sb"}}}
+	r.g.log.Record(line)
+}
+
+// resolve asks where a name is now.
+func (r *resolver) resolve(ctx context.Context, name rule.Name) ([]netip.Addr, reason.Code) {
+	id := r.last.Add(1)
+	c := make(chan wire.Resolved, 1)
+	r.mu.Lock()
+	r.resolves[id] = c
+	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		delete(r.resolves, id)
+		r.mu.Unlock()
+	}()
+	if err := r.conn.Send(wire.Resolve{ID: id, Name: name.String()}); err != nil {
+		return nil, reason.NoAnswer
+	}
+	select {
+	case rec := <-c:
+		if len(rec.Addrs) == 0 && rec.Reason == reason.AllowRule {
+			return nil, reason.NoSuchName
+		}
+		return rec.Addrs, rec.Reason
+	case <-ctx.Done():
+		return nil, reason.NoAnswer
+	}
+}

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+
+	"sb/lib/manifest"
+	"sb/sb-gate/frame"
+	"sb/sb-gate/link"
+
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+	"gvisor.dev/gvisor/pkg/tcpip/network/arp"
+	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/icmp"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
+)
+
+const nicID = 1
+
+// maxHandlers bounds the SYNs that are being judged or dialled. It is above
+// what may be dialled, so that a refusal never waits for a dial.
+const maxHandlers = 4 * maxDials
+
+func filter(net manifest.Network) *frame.Filter {
+	return &frame.Filter{MTU: net.MTU, GuestMAC: manifest.GuestMAC, GatewayMAC: manifest.GatewayMAC,
+		Guest: net.Guest(), Gateway: net.Gateway(), Subnet: net.Subnet()}
+}
+
+// openStack makes the network stack on the wire. It answers for every address,
+// which is how a dial to any of them comes to the handlers here; it has IPv4
+// alone, and one network, the guest's.
+func (g *gate) openStack(wire *link.Endpoint) error {
+	s := stack.New(stack.Options{
+		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, arp.NewProtocol},
+		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol, udp.NewProtocol, icmp.NewProtocol4},
+	})
+	g.stack = s
+	sack := tcpip.TCPSACKEnabled(true)
+	s.SetTransportProtocolOption(tcp.ProtocolNumber, &sack)
+	s.SetTransportProtocolHandler(tcp.ProtocolNumber, tcp.NewForwarder(s, 0, maxHandlers, g.handleTCP).HandlePacket)
+	s.SetTransportProtocolHandler(udp.ProtocolNumber, udp.NewForwarder(s, g.handleUDP).HandlePacket)
+	s.SetTransportProtocolHandler(icmp.ProtocolNumber4, g.handleICMP)
+
+	// The NIC comes up last: nothing is taken from the guest before everything
+	// that judges it stands.
+	if err := s.CreateNICWithOptions(nicID, wire, stack.NICOptions{Disabled: true}); err != nil {
+		return fmt.Errorf("make the network stack: %s", err)
+	}
+	gateway := tcpip.ProtocolAddress{Protocol: ipv4.ProtocolNumber,
+		AddressWithPrefix: tcpip.AddressWithPrefix{Address: tcpip.AddrFrom4(g.net.Gateway().As4()), PrefixLen: g.net.Subnet().Bits()}}
+	if err := s.AddProtocolAddress(nicID, gateway, stack.AddressProperties{}); err != nil {
+		return fmt.Errorf("make the network stack: %s", err)
+	}
+	if err := s.SetPromiscuousMode(nicID, true); err != nil {
+		return fmt.Errorf("make the network stack: %s", err)
+	}
+	if err := s.SetSpoofing(nicID, true); err != nil {
+		return fmt.Errorf("make the network stack: %s", err)
+	}
+	s.SetRouteTable([]tcpip.Route{{Destination: gateway.AddressWithPrefix.Subnet(), NIC: nicID}})
+	return nil
+}
+
+// up lets frames in.
+func (g *gate) up() error {
+	if err := g.stack.EnableNIC(nicID); err != nil {
+		return fmt.Errorf("bring the wire up: %s", err)
+	}
+	return nil
+}
+
+func addrOf(a tcpip.Address) netip.Addr { return netip.AddrFrom4(a.As4()) }
+
+// dialled is the address that a flow of the guest's is for: to the stack, which
+// stands in its place, the local one.
+func dialled(id stack.TransportEndpointID) netip.AddrPort {
+	return netip.AddrPortFrom(addrOf(id.LocalAddress), id.LocalPort)
+}
+
+var _ stack.GSOEndpoint = (*link.Endpoint)(nil)
+
+const ipv4Number = header.IPv4ProtocolNumber

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"slices"
+
+	"sb/lib/audit"
+	"sb/lib/reason"
+	"sb/lib/rule"
+	"sb/sb-gate/hello"
+)
+
+// alert is a fatal access_denied (RFC 8446, section 6): a client that was
+// refused says so, instead of a puzzle about a broken connection.
+var alert = []byte{21, 3, 3, 0, 2, 2, 49}
+
+// serveTLS lets a TLS flow through if its hello proves the name.
+func (f *flow) serveTLS(got first) {
+	why, by := f.proves(got.hello.Name, proofTLS)
+	if why != "" {
+		f.denyLine(audit.TLS, why, got.hello.Name.String(), by)
+		f.answer(why, alert)
+		return
+	}
+	if !f.allow() {
+		return
+	}
+	down := make(chan error, 1)
+	go func() { down <- f.passDown() }()
+	err := f.passHello(got)
+	f.settle(err, <-down)
+}
+
+// passHello passes the first hello out, and then what follows as long as it is
+// no second hello that says otherwise.
+func (f *flow) passHello(got first) error {
+	watch := hello.NewWatch(got.hello.Name)
+	rest := got.bytes[got.hello.Size:]
+	if _, err := (outerWriter{f}).Write(got.bytes[:got.hello.Size]); err != nil {
+		f.reset(reason.Reset)
+		return err
+	}
+	buf := make([]byte, 4096)
+	for {
+		pass, why := watch.Next(rest)
+		if why != "" {
+			f.deny(audit.TLS, why, "", "")
+			return refusal{why}
+		}
+		if len(pass) > 0 {
+			if _, err := (outerWriter{f}).Write(pass); err != nil {
+				f.reset(reason.Reset)
+				return err
+			}
+		}
+		if watch.Over() {
+			return f.passUp(nil)
+		}
+		n, err := f.guest.Read(buf)
+		if err != nil {
+			// The end, or an error that passUp sees too.
+			return f.passUp(nil)
+		}
+		rest = buf[:n]
+	}
+}
+
+type refusal struct{ why reason.Code }
+
+func (r refusal) Error() string { return string(r.why) }
+
+// proof is how a protocol words the ways in which a name is not proven.
+type proof struct{ absent, denied, mismatch reason.Code }
+
+var (
+	proofTLS  = proof{reason.SNIAbsent, reason.SNIDenied, reason.SNIMismatch}
+	proofHTTP = proof{reason.HostAbsent, reason.HostDenied, reason.HostMismatch}
+)
+
+// proves decides whether a name that the guest's bytes carry may pass on this
+// flow: the name behind the handle, or an allowed one that is where the flow
+// leads. "" means that it may; else the reason and the rule.
+func (f *flow) proves(n rule.Name, p proof) (reason.Code, string) {
+	isName := f.to.name != rule.Name{}
+	switch {
+	case n == rule.Name{} && isName:
+		return p.absent, ""
+	case n == rule.Name{}, isName && n == f.to.name:
+		return "", ""
+	}
+	v := f.g.rules().Dial(n, rule.TCP, f.to.addr.Port())
+	switch {
+	case v.Reason == reason.DenyRule:
+		return v.Reason, v.Rule
+	case !v.Allow:
+		return p.denied, ""
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), resolveTime)
+	defer cancel()
+	places, _, _ := f.g.places(ctx, target{name: n, addr: f.to.addr}, rule.TCP)
+	if !slices.Contains(places, f.at) {
+		return p.mismatch, ""
+	}
+	return "", ""
+}
