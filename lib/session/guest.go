@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bufio"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -25,18 +26,33 @@ type Served struct {
 	buf []byte
 }
 
-// Serve accepts commands on conn until it ends. run is called for each, in a
-// goroutine of its own, and ends it with Exit.
-func Serve(conn io.ReadWriteCloser, run func(Command, *Served)) error {
-	mux, err := yamux.Server(conn, config())
-	if err != nil {
-		return fmt.Errorf("open the guest stream: %w", err)
+// Serve accepts commands on conn, from one host after the other, until conn
+// ends. run is called for each command, in a goroutine of its own, and ends it
+// with Exit.
+func Serve(conn io.ReadWriter, run func(Command, *Served)) error {
+	r := bufio.NewReader(conn)
+	for {
+		nonce, err := awaitHost(r)
+		if err != nil {
+			return err
+		}
+		if _, err := io.WriteString(conn, greeting+nonce+"\n"); err != nil {
+			return err
+		}
+		mux, err := yamux.Server(&untilGoAway{r: r, w: conn}, config())
+		if err != nil {
+			return fmt.Errorf("open the guest stream: %w", err)
+		}
+		acceptAll(mux, run)
+		mux.Close()
 	}
-	defer mux.Close()
+}
+
+func acceptAll(mux *yamux.Session, run func(Command, *Served)) {
 	for {
 		c, err := mux.Accept()
 		if err != nil {
-			return err
+			return
 		}
 		go func() {
 			defer c.Close()

@@ -14,8 +14,12 @@ import (
 // Host is the host's end of the guest stream.
 type Host struct{ mux *yamux.Session }
 
-// NewHost speaks on conn, which Close closes.
+// NewHost takes the stream and waits until the guest answers on it: until the
+// machine is up, or conn ends. Close closes conn.
 func NewHost(conn io.ReadWriteCloser) (*Host, error) {
+	if err := greet(conn); err != nil {
+		return nil, fmt.Errorf("open the guest stream: %w", err)
+	}
 	mux, err := yamux.Client(conn, config())
 	if err != nil {
 		return nil, fmt.Errorf("open the guest stream: %w", err)
@@ -23,8 +27,11 @@ func NewHost(conn io.ReadWriteCloser) (*Host, error) {
 	return &Host{mux}, nil
 }
 
-// Close ends the stream and every command's.
-func (h *Host) Close() error { return h.mux.Close() }
+// Close leaves the stream to another host. Commands that run end.
+func (h *Host) Close() error {
+	h.mux.GoAway()
+	return h.mux.Close()
+}
 
 // Done is closed when the stream has ended.
 func (h *Host) Done() <-chan struct{} { return h.mux.CloseChan() }

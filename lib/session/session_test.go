@@ -8,6 +8,8 @@ import (
 	"net"
 	"strings"
 	"testing"
+
+	"sb/lib/fd"
 )
 
 // echo is a guest that answers its stdin on stdout, "err" on stderr, and exits
@@ -52,6 +54,48 @@ func TestCommand(t *testing.T) {
 	st, err := p.Wait()
 	if err != nil || st.ExitCode() != 2 || out.String() != big || errOut.String() != "err" {
 		t.Errorf("status %+v, %v; %d bytes out, %q on stderr", st, err, out.Len(), errOut.String())
+	}
+}
+
+// One host follows another on the same stream, which somebody else holds open,
+// and so it does after one that was killed.
+func TestHostAfterHost(t *testing.T) {
+	near, far, err := fd.Pair("guest", fd.Stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer near.Close()
+	guest, err := net.FileConn(far)
+	if err != nil {
+		t.Fatal(err)
+	}
+	far.Close()
+	defer guest.Close()
+	go Serve(guest, echo)
+	for i := range 3 {
+		conn, err := net.FileConn(near)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, err := NewHost(conn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		p, err := h.Start(Command{}, &out, io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.WriteString(p, "hello")
+		if i == 1 {
+			conn.Close() // killed
+			continue
+		}
+		p.CloseStdin()
+		if st, err := p.Wait(); err != nil || st.Code != 0 || out.String() != "hello" {
+			t.Fatalf("host %d: %+v, %v, %q", i, st, err, out.String())
+		}
+		h.Close()
 	}
 }
 

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"sb/lib/audit"
+	"sb/lib/ctl"
+	"sb/lib/reason"
+	"sb/lib/rule"
+	"sb/lib/say"
+)
+
+// total is how often one thing was refused, as the gate counted it.
+type total struct {
+	n       int64
+	gate    audit.Gate
+	name    string
+	address string
+	why     reason.Code
+}
+
+// totals asks the gate what was refused.
+func (s *sandbox) totals() []total {
+	if s.gate == nil {
+		return nil
+	}
+	m, err := s.gate.ask(heartStops, ctl.Message{{Key: "ask", Value: "totals"}})
+	if err != nil {
+		return nil
+	}
+	var all []total
+	for _, text := range m.All("total") {
+		f := strings.Fields(text)
+		if len(f) != 5 {
+			continue
+		}
+		n, _ := strconv.ParseInt(f[0], 10, 64)
+		all = append(all, total{n, audit.Gate(f[1]), undash(f[2]), undash(f[3]), reason.Code(f[4])})
+	}
+	return all
+}
+
+func undash(s string) string {
+	if s == "-" {
+		return ""
+	}
+	return s
+}
+
+// maxShown bounds the list at the end of a run.
+const maxShown = 20
+
+// printTotals lists what a user can do something about: what was refused, how
+// often, and the flag that would allow it.
+func printTotals(totals []total) {
+	var lines []string
+	left := 0
+	for _, t := range totals {
+		if !t.worthTelling() {
+			continue
+		}
+		if len(lines) == maxShown {
+			left++
+			continue
+		}
+		lines = append(lines, t.String())
+	}
+	if len(lines) == 0 {
+		return
+	}
+	say.Note("refused:")
+	for _, l := range lines {
+		say.Note("  %s", l)
+	}
+	if left > 0 {
+		say.Note("  and %d more: sb-policy log --denied --summary", left)
+	}
+}
+
+// worthTelling leaves out what every system sends and nobody asked for.
+func (t total) worthTelling() bool {
+	return t.gate != audit.Frame && t.what() != ""
+}
+
+// what is the thing that was refused: a name, an address where there is none.
+func (t total) what() string {
+	if t.name != "" {
+		return t.name
+	}
+	return t.address
+}
+
+func (t total) String() string {
+	text := fmt.Sprintf("%s %d× %s", t.what(), t.n, t.why)
+	if r := t.suggest(); r != "" {
+		return text + "  (--allow " + r + ")"
+	}
+	return text
+}
+
+// suggest is the rule that would allow it.
+func (t total) suggest() string {
+	at, _ := netip.ParseAddrPort(t.address)
+	p := rule.TCP
+	switch t.gate {
+	case audit.UDP:
+		p = rule.UDP
+	case audit.ICMP:
+		p = rule.ICMP
+	}
+	target := t.name
+	if target == "" {
+		target = at.Addr().String()
+	}
+	return rule.Suggest(target, p, at.Port(), t.why, at.Addr())
+}

@@ -1,0 +1,192 @@
+package main
+
+import (
+	"debug/elf"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"sb/lib/confine"
+	"sb/lib/manifest"
+	"sb/lib/say"
+	"sb/sb-vm/machine"
+
+	"golang.org/x/sys/unix"
+)
+
+// The descriptors that QEMU inherits: an index into exec's ExtraFiles, and 3.
+const (
+	fdFrames = 3 + iota
+	fdGuest
+	fdMachine
+	fdConsole
+	fdShares // the first of them
+)
+
+// qemu is a command line of QEMU, and what it may open.
+type qemu struct {
+	m         *manifest.Manifest
+	program   string // path
+	accel     string // kvm or tcg
+	kernel    string
+	initramfs string
+	base      *os.File // held open, with a shared lock, so that the image is not removed
+}
+
+// newQEMU finds everything that the machine needs, before anything is started.
+func newQEMU(m *manifest.Manifest) (*qemu, error) {
+	q := &qemu{m: m, kernel: filepath.Join(m.Machine.Kernel, "vmlinux")}
+	name, pkg := "qemu-system-x86_64", "qemu-system-x86"
+	if runtime.GOARCH == "arm64" {
+		name, pkg = "qemu-system-aarch64", "qemu-system-arm"
+	}
+	var err error
+	if q.program, err = exec.LookPath(name); err != nil {
+		return nil, say.WithHint(fmt.Errorf("find QEMU: %w", err), "install the package %s", pkg)
+	}
+	if _, err := os.Stat(q.kernel); err != nil {
+		return nil, say.WithHint(fmt.Errorf("open the kernel: %w", err), "sb-image kernel install fetches one")
+	}
+	if q.base, err = lockBase(m.Machine.Base); err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(m.Machine.Disk); err != nil {
+		return nil, say.WithHint(fmt.Errorf("open the writable disk: %w", err), "sb-image disk FILE makes one")
+	}
+	if q.initramfs, err = initramfs(m.Machine.Kernel); err != nil {
+		return nil, err
+	}
+	q.accel, err = chooseAccel(m.Machine.Accel)
+	return q, err
+}
+
+// chooseAccel decides between the processor and emulation, which is slow and,
+// its authors say, no security boundary: then it is said.
+func chooseAccel(want string) (string, error) {
+	if want == "tcg" {
+		return "tcg", nil
+	}
+	err := probeKVM()
+	switch {
+	case err == nil:
+		return "kvm", nil
+	case want == "kvm":
+		return "", say.WithHint(fmt.Errorf("use KVM: %w", err), "--accel tcg emulates the processor instead, slowly")
+	}
+	say.Warn("no hardware virtualization (%v): the machine is emulated, which is slow, and QEMU's authors do not count it as a security boundary", err)
+	return "tcg", nil
+}
+
+// argv is the command line. Every device is listed: -nodefaults.
+func (q *qemu) argv(shares int) []string {
+	m := q.m.Machine
+	args := []string{q.program,
+		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+		"-name", q.m.Name,
+		"-machine", q.machine(),
+		"-cpu", map[string]string{"kvm": "host", "tcg": "max"}[q.accel],
+		"-smp", strconv.Itoa(m.CPUs),
+		"-m", fmt.Sprintf("%dM", int64(m.Memory)>>20),
+		"-kernel", q.kernel, "-initrd", q.initramfs, "-append", q.cmdline(),
+		// No new processes, no new privileges, none of the old system calls.
+		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
+		"-chardev", chardev("console", fdConsole), "-serial", "chardev:console",
+		"-netdev", fmt.Sprintf("dgram,id=wire,local.type=fd,local.str=%d", fdFrames),
+		"-device", "virtio-net-pci,netdev=wire,romfile=,mac=" + manifest.GuestMAC.String() + ",host_mtu=" + strconv.Itoa(q.m.Network.MTU),
+		"-blockdev", "driver=file,node-name=base,read-only=on,filename=" + escape(m.Base),
+		"-device", "virtio-blk-pci,drive=base",
+		"-blockdev", "driver=file,node-name=disk,discard=unmap,filename=" + escape(m.Disk),
+		"-device", "virtio-blk-pci,drive=disk,discard=on",
+		"-object", "rng-builtin,id=entropy", "-device", "virtio-rng-pci,rng=entropy",
+		"-device", fmt.Sprintf("virtio-serial-pci,id=serial,max_ports=%d", shares+3),
+	}
+	args = append(args, port(machine.Port, fdMachine)...)
+	args = append(args, port(machine.GuestPort, fdGuest)...)
+	for i := range shares {
+		args = append(args, port(sharePort(i), fdShares+i)...)
+	}
+	return args
+}
+
+func (q *qemu) machine() string {
+	if runtime.GOARCH == "arm64" {
+		return "virt,gic-version=max,accel=" + q.accel
+	}
+	return "q35,usb=off,vmport=off,smbus=off,sata=off,hpet=off,accel=" + q.accel
+}
+
+// cmdline is the kernel's. Under emulation it leaves out what only costs time
+// there: mitigations against a processor's faults, and self-tests.
+func (q *qemu) cmdline() string {
+	line := "console=ttyS0 quiet panic=-1 rdinit=/init cryptomgr.notests audit=0 random.trust_cpu=on"
+	if runtime.GOARCH == "arm64" {
+		line = strings.Replace(line, "ttyS0", "ttyAMA0", 1)
+	}
+	if q.accel == "tcg" {
+		line += " mitigations=off no_timer_check"
+	}
+	return line
+}
+
+func chardev(id string, n int) string { return fmt.Sprintf("socket,id=%s,fd=%d", id, n) }
+
+// port is a virtio port of that name on an inherited socket.
+func port(name string, n int) []string {
+	return []string{"-chardev", chardev(name, n), "-device", "virtserialport,bus=serial.0,chardev=" + name + ",name=" + name}
+}
+
+// escape doubles the commas of a path, as QEMU's options want them.
+func escape(path string) string { return strings.ReplaceAll(path, ",", ",,") }
+
+// lockBase opens the image and marks it as used.
+func lockBase(path string) (*os.File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, say.WithHint(fmt.Errorf("open the base image: %w", err), "sb-image pull fetches an image, sb-image path tells where it is")
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB); err != nil {
+		return nil, fmt.Errorf("lock the base image %s: %w", path, err)
+	}
+	return f, nil
+}
+
+// files is what the confined QEMU sees of the file system: its program, what
+// that is made of, and the machine's own files.
+func (q *qemu) files() (confine.View, error) {
+	loader, err := interpreter(q.program)
+	if err != nil {
+		return confine.View{}, err
+	}
+	v := confine.View{Exec: []string{q.program, loader}, Write: []string{q.m.Machine.Disk, "/dev/null"},
+		Read: []string{q.m.Machine.Base, q.kernel, q.initramfs}}
+	for _, path := range []string{"/usr/lib", "/usr/lib64", "/lib", "/lib64", "/usr/share/qemu", "/usr/share/seabios", "/usr/share/qemu-efi-aarch64", "/etc/ld.so.cache"} {
+		if _, err := os.Stat(path); err == nil {
+			v.Read = append(v.Read, path)
+		}
+	}
+	if q.accel == "kvm" {
+		v.Write = append(v.Write, "/dev/kvm")
+	}
+	return v, nil
+}
+
+// interpreter is the dynamic loader that a program names.
+func interpreter(program string) (string, error) {
+	f, err := elf.Open(program)
+	if err != nil {
+		return "", fmt.Errorf("read %s: %w", program, err)
+	}
+	defer f.Close()
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			b, err := io.ReadAll(p.Open())
+			return strings.TrimRight(string(b), "\x00"), err
+		}
+	}
+	return "", fmt.Errorf("read %s: it names no dynamic loader", program)
+}

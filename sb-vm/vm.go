@@ -1,0 +1,103 @@
+package main
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"sb/lib/manifest"
+	"sb/lib/say"
+	"sb/sb-vm/machine"
+)
+
+const (
+	// bootTime bounds a boot: under emulation on a busy host it takes seconds.
+	bootTime = 120 * time.Second
+	// endTime is how long a machine may take to write back what it holds.
+	endTime = 3 * time.Second
+)
+
+// vm is a machine that runs, whatever the hypervisor.
+type vm struct {
+	control io.ReadWriteCloser // the host's end of the machine port
+	conn    *machine.Conn
+	talk    sync.Mutex // one question at a time
+	done    chan error // gets the end of the hypervisor
+	kill    func()     // ends it at once
+	console *console
+}
+
+// ended is sent the end of the machine: nil if the guest powered off.
+func (v *vm) ended() <-chan error { return v.done }
+
+// configure waits for the guest and makes it this sandbox's machine.
+func (v *vm) configure(m *manifest.Manifest) error {
+	entropy := make([]byte, 64)
+	rand.Read(entropy)
+	c := &machine.Configure{
+		Hostname: m.Name,
+		Address:  netip.PrefixFrom(m.Network.Guest(), m.Network.Subnet().Bits()).String(),
+		Gateway:  m.Network.Gateway().String(),
+		MTU:      m.Network.MTU,
+	}
+	size, err := fileSize(m.Machine.Disk)
+	if err != nil {
+		return err
+	}
+	c.DiskSize = size
+	for i, s := range m.Shares {
+		c.Shares = append(c.Shares, machine.Share{Port: sharePort(i), Target: s.Guest, ReadOnly: s.ReadOnly})
+	}
+	answered := make(chan error, 1)
+	go func() {
+		answered <- v.ask(machine.Request{Do: "configure", Time: time.Now().UnixNano(), Entropy: entropy, Configure: c})
+	}()
+	select {
+	case err := <-answered:
+		return err
+	case <-time.After(bootTime):
+		return fmt.Errorf("no answer in %v", bootTime)
+	}
+}
+
+func sharePort(i int) string { return fmt.Sprintf("%s%d", machine.SharePort, i) }
+
+func (v *vm) ask(r machine.Request) error {
+	v.talk.Lock()
+	defer v.talk.Unlock()
+	return v.conn.Ask(r)
+}
+
+// end has the guest write back what it holds and power off; if it does not in
+// time, the machine is killed.
+func (v *vm) end() error {
+	go v.ask(machine.Request{Do: "poweroff"})
+	select {
+	case <-v.done:
+	case <-time.After(endTime):
+		v.kill()
+		<-v.done
+	}
+	return nil
+}
+
+// explain adds the console's last lines to the reason of a machine's death.
+func (v *vm) explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, io.EOF) {
+		err = errors.New("the machine ended")
+	}
+	for l := range strings.SplitSeq(strings.TrimSpace(v.console.tail()), "\n") {
+		if l = strings.TrimSpace(l); l != "" {
+			err = say.WithHint(err, "console: %s", l)
+		}
+	}
+	return err
+}
