@@ -35,13 +35,18 @@ type vm struct {
 // ended is sent the end of the machine: nil if the guest powered off.
 func (v *vm) ended() <-chan error { return v.done }
 
+// guestBits is the length of the guest's prefix: only the gateway is beside it.
+// What else it tries in the sandbox's own network goes to the gateway, which
+// refuses it at once.
+const guestBits = 30
+
 // configure waits for the guest and makes it this sandbox's machine.
 func (v *vm) configure(m *manifest.Manifest) error {
 	entropy := make([]byte, 64)
 	rand.Read(entropy)
 	c := &machine.Configure{
 		Hostname: m.Name,
-		Address:  netip.PrefixFrom(m.Network.Guest(), m.Network.Subnet().Bits()).String(),
+		Address:  netip.PrefixFrom(m.Network.Guest(), guestBits).String(),
 		Gateway:  m.Network.Gateway().String(),
 		MTU:      m.Network.MTU,
 	}

@@ -123,6 +123,15 @@ func CloseRest() error {
 	return nil
 }
 
+// Unread says whether f, which is open for writing, is a pipe, a socket or a
+// terminal whose other end is gone. One who has nothing to write for now learns
+// it in no other way.
+func Unread(f *os.File) bool {
+	p := []unix.PollFd{{Fd: int32(f.Fd())}}
+	n, err := unix.Poll(p, 0)
+	return err == nil && n > 0 && p[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0
+}
+
 // Ready writes the readiness line, "ready VERSION", and closes f. A nil f is a
 // composer that does not wait.
 func Ready(f *os.File, version string) error {
