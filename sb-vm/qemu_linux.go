@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -15,8 +14,6 @@ import (
 	"sb/lib/manifest"
 	"sb/lib/say"
 	"sb/sb-vm/machine"
-
-	"golang.org/x/sys/unix"
 )
 
 // The descriptors that QEMU inherits: an index into exec's ExtraFiles, and 3.
@@ -30,35 +27,25 @@ const (
 
 // qemu is a command line of QEMU, and what it may open.
 type qemu struct {
-	m         *manifest.Manifest
-	program   string // path
-	accel     string // kvm or tcg
-	kernel    string
-	initramfs string
-	base      *os.File // held open, with a shared lock, so that the image is not removed
+	*parts
+	m       *manifest.Manifest
+	program string // path
+	arch    string // as Go calls it
+	accel   string // kvm or tcg
 }
 
 // newQEMU finds everything that the machine needs, before anything is started.
 func newQEMU(m *manifest.Manifest) (*qemu, error) {
-	q := &qemu{m: m, kernel: filepath.Join(m.Machine.Kernel, "vmlinux")}
+	q := &qemu{m: m, arch: runtime.GOARCH}
 	name, pkg := "qemu-system-x86_64", "qemu-system-x86"
-	if runtime.GOARCH == "arm64" {
+	if q.arch == "arm64" {
 		name, pkg = "qemu-system-aarch64", "qemu-system-arm"
 	}
 	var err error
 	if q.program, err = exec.LookPath(name); err != nil {
 		return nil, say.WithHint(fmt.Errorf("find QEMU: %w", err), "install the package %s", pkg)
 	}
-	if _, err := os.Stat(q.kernel); err != nil {
-		return nil, say.WithHint(fmt.Errorf("open the kernel: %w", err), "sb-image kernel install fetches one")
-	}
-	if q.base, err = lockBase(m.Machine.Base); err != nil {
-		return nil, err
-	}
-	if _, err := os.Stat(m.Machine.Disk); err != nil {
-		return nil, say.WithHint(fmt.Errorf("open the writable disk: %w", err), "sb-image disk FILE makes one")
-	}
-	if q.initramfs, err = initramfs(m.Machine.Kernel); err != nil {
+	if q.parts, err = findParts(m.Machine); err != nil {
 		return nil, err
 	}
 	q.accel, err = chooseAccel(m.Machine.Accel)
@@ -114,18 +101,18 @@ func (q *qemu) argv(shares int) []string {
 }
 
 func (q *qemu) machine() string {
-	if runtime.GOARCH == "arm64" {
+	if q.arch == "arm64" {
 		return "virt,gic-version=max,accel=" + q.accel
 	}
-	return "q35,usb=off,vmport=off,smbus=off,sata=off,hpet=off,accel=" + q.accel
+	return "q35,usb=off,vmport=off,smbus=off,sata=off,hpet=off,i8042=off,accel=" + q.accel
 }
 
 // cmdline is the kernel's. Under emulation it leaves out what only costs time
 // there: mitigations against a processor's faults, and self-tests.
 func (q *qemu) cmdline() string {
-	line := "console=ttyS0 quiet panic=-1 rdinit=/init cryptomgr.notests audit=0 random.trust_cpu=on"
-	if runtime.GOARCH == "arm64" {
-		line = strings.Replace(line, "ttyS0", "ttyAMA0", 1)
+	line := cmdline("ttyS0")
+	if q.arch == "arm64" {
+		line = cmdline("ttyAMA0")
 	}
 	if q.accel == "tcg" {
 		line += " mitigations=off no_timer_check"
@@ -142,18 +129,6 @@ func port(name string, n int) []string {
 
 // escape doubles the commas of a path, as QEMU's options want them.
 func escape(path string) string { return strings.ReplaceAll(path, ",", ",,") }
-
-// lockBase opens the image and marks it as used.
-func lockBase(path string) (*os.File, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, say.WithHint(fmt.Errorf("open the base image: %w", err), "sb-image pull fetches an image, sb-image path tells where it is")
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB); err != nil {
-		return nil, fmt.Errorf("lock the base image %s: %w", path, err)
-	}
-	return f, nil
-}
 
 // files is what the confined QEMU sees of the file system: its program, what
 // that is made of, and the machine's own files.

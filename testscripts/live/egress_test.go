@@ -22,10 +22,10 @@ echo "== denied name"; $CURL http://denied.example.org/ 2>&1; echo "code $?"
 echo "== allowed dns"; probe dns allowed.example.org
 echo "== denied dns"; probe dns denied.example.org
 echo "== dns over tcp"; probe dnstcp allowed.example.org; probe dnstcp denied.example.org
-echo "== literal"; probe tcp ` + world.Other + `:80
+echo "== literal"; probe tcp ` + world.Never + `:80
 echo "== literal of the allowed host"; probe tcp ` + world.CDN + `:443
 echo "== ping allowed"; ping -c 1 -W 5 allowed.example.org 2>&1
-echo "== ping literal"; ping -c 1 -W 1 ` + world.Other + ` 2>&1
+echo "== ping literal"; ping -c 1 -W 1 ` + world.Never + ` 2>&1
 echo "== other resolver"; probe dns allowed.example.org A ` + world.Nameserver + `:53
 echo "== other resolver tcp"; probe dnstcp allowed.example.org A ` + world.Nameserver + `:53
 echo "== ipv6"; ping -6 -c 1 -W 1 2606:4700::1111 2>&1; curl -g -sS --max-time 3 'http://[2606:4700::1111]/' 2>&1
@@ -76,8 +76,8 @@ echo "== end"
 		{"a hard-coded address is refused at once", []string{"3"}, func(t *testing.T) {
 			r.says(t, "literal", `^refused`)
 			r.says(t, "allowed http", `^served`)
-			r.logs(t, `deny tcp - 45\.67\.0\.20:80 unresolved-address -$`)
-			if n := seen(t).Accepts[world.Other+":80"]; n != 0 {
+			r.logs(t, `deny tcp - 45\.67\.0\.30:80 unresolved-address -$`)
+			if n := seen(t).Accepts[world.Never+":80"]; n != 0 {
 				t.Errorf("the server was reached %d times", n)
 			}
 		}},
@@ -89,8 +89,8 @@ echo "== end"
 			r.says(t, "ping allowed", `1 received`)
 			r.says(t, "ping literal", `0 received`)
 			r.logs(t, `allow icmp allowed\.example\.org 45\.67\.0\.10 allow-rule `)
-			r.logs(t, `deny icmp - 45\.67\.0\.20:0 unresolved-address -$`)
-			r.logsNot(t, `allow icmp \S+ 45\.67\.0\.20`)
+			r.logs(t, `deny icmp - 45\.67\.0\.30:0 unresolved-address -$`)
+			r.logsNot(t, `allow icmp \S+ 45\.67\.0\.30`)
 		}},
 		{"another resolver cannot be reached", []string{"10"}, func(t *testing.T) {
 			r.says(t, "other resolver", `^(refused|unreachable|timeout)`)
@@ -187,12 +187,12 @@ echo "== before"; curl -sS --max-time 20 http://allowed.example.org/
 grep CapEff /proc/self/status
 ip route del default
 ip route add default dev eth0
-ip neigh add ` + world.Other + ` lladdr 5a:94:ef:e4:0c:01 dev eth0
-echo "== on-link"; probe tcp ` + world.Other + `:80
+ip neigh add ` + world.Never + ` lladdr 5a:94:ef:e4:0c:01 dev eth0
+echo "== on-link"; probe tcp ` + world.Never + `:80
 ip route replace default via 198.18.0.1 dev eth0
 ip addr add 45.67.0.99/24 dev eth0
-ip route add ` + world.Other + ` via 198.18.0.1 src 45.67.0.99
-echo "== spoofed"; timeout 5 probe tcp ` + world.Other + `:80 || echo "no answer"
+ip route add ` + world.Never + ` via 198.18.0.1 src 45.67.0.99
+echo "== spoofed"; timeout 5 probe tcp ` + world.Never + `:80 || echo "no answer"
 ip addr del 45.67.0.99/24 dev eth0
 echo "== after"; curl -sS --max-time 20 http://allowed.example.org/
 echo "== end"
@@ -203,7 +203,7 @@ echo "== end"
 	r.says(t, "spoofed", `no answer|refused|timeout|unreachable`)
 	r.says(t, "after", `^served`)
 	r.logs(t, `deny frame - - frame-source -`)
-	if n := seen(t).Accepts[world.Other+":80"]; n != 0 {
+	if n := seen(t).Accepts[world.Never+":80"]; n != 0 {
 		t.Errorf("the server was reached %d times", n)
 	}
 }

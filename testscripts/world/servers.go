@@ -52,7 +52,7 @@ func serve(dir string) error {
 		}
 	}
 	lines := []string{"link set lo up", "addr add 10.99.0.2/24 dev sb-world", "link set sb-world up"}
-	for _, a := range []string{Nameserver, CDN, Other, Office} {
+	for _, a := range []string{Nameserver, CDN, Other, Never, Office} {
 		lines = append(lines, "addr add "+a+"/32 dev lo")
 	}
 	for _, l := range lines {
@@ -84,7 +84,7 @@ func (s *served) listen(dir string) error {
 		return err
 	}
 	web := &http.Server{Handler: http.HandlerFunc(page), ErrorLog: log.New(io.Discard, "", 0)}
-	for _, a := range []string{CDN, Other, Office} {
+	for _, a := range []string{CDN, Other, Never, Office} {
 		for _, port := range []string{"80", "8080"} {
 			l, err := s.accepting(a + ":" + port)
 			if err != nil {

@@ -6,7 +6,7 @@
 //	10.99.0.1 ─────── veth ────── 10.99.0.2
 //	                              45.67.0.53   the nameserver
 //	                              45.67.0.10   a CDN: many names on one address
-//	                              45.67.0.20   another host
+//	                              45.67.0.20   another host, 45.67.0.30 one that nobody may reach
 //	                              192.168.77.10  a service of the office network
 //
 // Needs root.
@@ -29,6 +29,7 @@ const (
 	Nameserver = "45.67.0.53"
 	CDN        = "45.67.0.10"
 	Other      = "45.67.0.20"
+	Never      = "45.67.0.30" // which no test allows
 	Office     = "192.168.77.10"
 )
 
