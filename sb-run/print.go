@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"strings"
 )
@@ -13,36 +12,44 @@ func printPlan(w io.Writer, p *plan, o *options) error {
 		return err
 	}
 	if o.print == "sh" {
-		text = script(p, string(text))
+		if text, err = script(p); err != nil {
+			return err
+		}
 	}
 	_, err = w.Write(text)
 	return err
 }
 
+// diskHere stands in the manifest for a disk that the script makes itself.
+const diskHere = "/the/disk/of/this/script"
+
 // script is the run without sb-run in charge: the same tools, joined by a shell.
-func script(p *plan, text string) []byte {
-	var b strings.Builder
-	b.WriteString(`#!/bin/sh
+func script(p *plan) ([]byte, error) {
+	m := *p.m
+	var make string
+	if p.ephemeral {
+		m.Machine.Disk = diskHere
+		make = "sb-image disk \"$dir/disk\" --size " + p.diskSize.String() + "\ntrap 'rm -f \"$dir/disk\"' EXIT\n"
+	}
+	text, err := m.Encode()
+	if err != nil {
+		return nil, err
+	}
+	// The manifest stands in a here-document, where these three act.
+	words := strings.NewReplacer(`\`, `\\`, "$", `\$`, "`", "\\`").Replace(string(text))
+	words = strings.Replace(words, diskHere, "$dir/disk", 1)
+	return []byte(`#!/bin/sh
 # A sandbox by hand, made by sb-run --print=sh. Its audit log is left in $dir.
 set -eu
 : "${dir:=$(mktemp -d)}"
-`)
-	disk := "disk = \"\""
-	if p.ephemeral {
-		fmt.Fprintf(&b, "sb-image disk \"$dir/disk\" --size %s\n", p.diskSize)
-		b.WriteString("trap 'rm -f \"$dir/disk\"' EXIT\n")
-	}
-	b.WriteString("cat >\"$dir/sandbox.toml\" <<'END'\n" + text + "END\n")
-	if p.ephemeral {
-		b.WriteString("sed -i.bak \"s|^" + disk + "$|disk = \\\"$dir/disk\\\"|\" \"$dir/sandbox.toml\" && rm \"$dir/sandbox.toml.bak\"\n")
-	}
-	b.WriteString(`sb-run pair frames=dgram dns=stream guest=stream leash=stream -- sh -euc '
+` + make + `cat >"$dir/sandbox.toml" <<END
+` + words + `END
+sb-run pair frames=dgram dns=stream guest=stream leash=stream -- sh -euc '
 m=$1/sandbox.toml
 sb-dns --manifest "$m" --dns=$dns_a --leash=$leash_a &
 sb-gate --manifest "$m" --frames=$frames_a --dns=$dns_b --leash=$leash_a >>"$1/audit.log" &
 sb-vm --manifest "$m" --frames=$frames_b --guest=$guest_a --leash=$leash_a &
 sb-run attach --manifest "$m" --guest=$guest_b
 ' sh "$dir"
-`)
-	return []byte(b.String())
+`), nil
 }

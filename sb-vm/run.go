@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -72,6 +73,13 @@ func serve(m *manifest.Manifest, w wires) error {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	leash := fd.Leash(w.leash)
+	// Whoever waits at the other end of the guest stream learns that there is
+	// no machine, also where a shell holds this end open too.
+	guest, err := fd.Dup(w.guest)
+	if err != nil {
+		return err
+	}
+	defer fd.Shutdown(guest)
 	vm, err := boot(m, w)
 	if err != nil {
 		return err
@@ -95,6 +103,9 @@ func serve(m *manifest.Manifest, w wires) error {
 		case <-signals:
 			return vm.end()
 		case err := <-vm.ended():
+			if err == nil && up != nil {
+				err = errors.New("the machine ended before it was up")
+			}
 			return vm.explain(err)
 		}
 	}

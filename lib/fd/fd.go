@@ -165,6 +165,22 @@ func WaitReady(r io.Reader, version string) error {
 	return nil
 }
 
+// Dup returns another descriptor of what f is, close-on-exec.
+func Dup(f *os.File) (*os.File, error) {
+	n, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("duplicate %s: %w", f.Name(), err)
+	}
+	return os.NewFile(uintptr(n), f.Name()), nil
+}
+
+// Shutdown ends a stream socket for everybody who has it open, and closes f.
+func Shutdown(f *os.File) error {
+	err := unix.Shutdown(int(f.Fd()), unix.SHUT_RDWR)
+	f.Close()
+	return err
+}
+
 // Leash returns a channel that is closed when the far end of f is: when the
 // composer ended, however it ended. A nil f never is.
 func Leash(f *os.File) <-chan struct{} {

@@ -72,9 +72,15 @@ func prepare() error {
 			return fmt.Errorf("sb-image %s: %w\n%s", args[0], err, out)
 		}
 	}
-	probe := filepath.Join(data, "tools")
-	if out, err := command("go", "build", "-trimpath", "-o", filepath.Join(probe, "probe"), "./probe"); err != nil {
-		return fmt.Errorf("build the probe: %w\n%s", err, out)
+	tools := filepath.Join(data, "tools")
+	for _, c := range [][]string{
+		{"go", "build", "-trimpath", "-o", filepath.Join(tools, "probe"), "./probe"},
+		{"cc", "-O", "-o", filepath.Join(tools, "lookup-glibc"), "lookup/lookup.c"},
+		{"musl-gcc", "-O", "-static", "-o", filepath.Join(tools, "lookup-musl"), "lookup/lookup.c"},
+	} {
+		if out, err := command(c[0], c[1:]...); err != nil {
+			return fmt.Errorf("build what runs in the guest: %v: %w\n%s", c, err, out)
+		}
 	}
 	return os.Setenv(dataVar, data)
 }
