@@ -17,8 +17,8 @@ import (
 )
 
 func readLog(args []string) error {
-	fs := say.Flags("sb-policy log", "[FILE]…",
-		"Prints the lines of audit logs, or of stdin. A line that is none is named on\nstderr, and the exit code is 1.")
+	fs := say.Flags("sb-policy log", "[SANDBOX|FILE]…",
+		"Prints the lines of the audit logs of sandboxes or of files, or of stdin; with a\nterminal as stdin, of the newest sandbox. A line that is none is named on stderr,\nand the exit code is 1.")
 	tail := fs.IntP("tail", "n", 0, "only the last `N` lines")
 	follow := fs.BoolP("follow", "f", false, "go on with the lines that are written to FILE, through its rotation")
 	denied := fs.BoolP("denied", "d", false, "only what was refused")
@@ -35,6 +35,13 @@ func readLog(args []string) error {
 	case *follow && fs.NArg() > 1:
 		return say.Usage("--follow takes one file, not %d", fs.NArg())
 	}
+	files, err := logFiles(fs.Args())
+	if err != nil {
+		return err
+	}
+	if *follow && len(files) > 1 {
+		files = files[len(files)-1:] // the older generation of a sandbox's log
+	}
 	out := &printer{w: bufio.NewWriter(os.Stdout), json: *asJSON, denied: *denied, last: -1}
 	if fs.Changed("tail") {
 		out.last = *tail
@@ -42,7 +49,7 @@ func readLog(args []string) error {
 	if *summary {
 		out.totals = totals{}
 	}
-	err := out.run(fs.Args(), *follow)
+	err = out.run(files, *follow)
 	if err == nil && out.bad {
 		return say.Exit(say.CodeFailed)
 	}

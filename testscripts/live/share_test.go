@@ -25,13 +25,13 @@ echo new >from-guest; mkdir -p d/e; echo x >d/e/f; chmod 751 d/e/f; ln -s from-h
 chown 1234:1234 from-guest && echo chown-ok
 echo "== outside"; cat ../outside 2>&1; cat link-out 2>&1; ls ..
 echo "== remount"; mount -o remount,rw / 2>&1; umount "$PWD" 2>&1 | head -1; cd /; mount | grep fuse.sb | wc -l
-ln -s /etc/passwd ` + dir + `/planted
+ln -s /etc/passwd "` + dir + `/planted"
 echo "== end"`})
 	r.ok(t)
 	t.Run("read at the same path", func(t *testing.T) {
 		claim(t, "60", "12")
 		r.says(t, "where", `^`+dir+`$`)
-		r.says(t, "read", `^hello from the host\n0 0 640$`)
+		r.says(t, "read", `^hello from the host\n0 0 640\n`)
 	})
 	t.Run("written, and the user's", func(t *testing.T) {
 		claim(t, "61")
