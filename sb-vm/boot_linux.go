@@ -3,20 +3,19 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"runtime"
 
-	"sb/lib/fd"
 	"sb/lib/manifest"
 	"sb/sb-vm/machine"
-
-	"golang.org/x/sys/unix"
 )
 
 // inners are the processes that sb-vm starts of itself.
 var inners = map[string]func([]string) error{"confine": confineMain, "share": shareMain}
+
+// guestShare is how the guest finds share i: on a port of its own.
+func guestShare(i int) machine.Share { return machine.Share{Port: sharePort(i)} }
 
 // boot starts the share server and QEMU.
 func boot(m *manifest.Manifest, w wires) (*vm, error) {
@@ -41,59 +40,6 @@ func boot(m *manifest.Manifest, w wires) (*vm, error) {
 	return v, v.start(q, w, &ends, shares)
 }
 
-// endpoints are the socket pairs between sb-vm and QEMU.
-type endpoints struct {
-	near, far struct {
-		machine, console *os.File
-		shares           []*os.File
-	}
-}
-
-func (e *endpoints) open(shares int) (err error) {
-	if e.near.machine, e.far.machine, err = fd.Pair("machine", fd.Stream); err != nil {
-		return err
-	}
-	if e.near.console, e.far.console, err = fd.Pair("console", fd.Stream); err != nil {
-		return err
-	}
-	for i := range shares {
-		near, far, err := fd.Pair(sharePort(i), fd.Stream)
-		if err != nil {
-			return err
-		}
-		e.near.shares, e.far.shares = append(e.near.shares, near), append(e.far.shares, far)
-	}
-	// sb-vm reads its ends in the runtime's poller.
-	for _, f := range []**os.File{&e.near.machine, &e.near.console} {
-		if *f, err = pollable(*f); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (e *endpoints) closeFar() {
-	e.far.machine.Close()
-	e.far.console.Close()
-	for i := range e.far.shares {
-		e.far.shares[i].Close()
-		e.near.shares[i].Close()
-	}
-}
-
-// pollable returns f as a file whose reads and writes wait in the poller.
-func pollable(f *os.File) (*os.File, error) {
-	defer f.Close()
-	n, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.SetNonblock(n, true); err != nil {
-		return nil, err
-	}
-	return os.NewFile(uintptr(n), f.Name()), nil
-}
-
 // start starts QEMU, confined, and watches it.
 func (v *vm) start(q *qemu, w wires, e *endpoints, shares *exec.Cmd) error {
 	view, err := q.files()
@@ -106,6 +52,7 @@ func (v *vm) start(q *qemu, w wires, e *endpoints, shares *exec.Cmd) error {
 		err error
 	}
 	started := make(chan result)
+	ended := v.console.keep(e.near.console)
 	go func() {
 		// QEMU ends when the thread that started it does (PDEATHSIG), so that
 		// thread is kept until QEMU has ended.
@@ -120,14 +67,13 @@ func (v *vm) start(q *qemu, w wires, e *endpoints, shares *exec.Cmd) error {
 		err = cmd.Wait()
 		endShares(shares)
 		q.base.Close()
-		v.console.Close()
+		ended()
 		v.done <- qemuEnd(err)
 	}()
 	got := <-started
 	if got.err != nil {
 		return fmt.Errorf("start %s: %w", q.program, got.err)
 	}
-	go io.Copy(v.console, e.near.console)
 	v.kill = func() { got.cmd.Process.Kill() }
 	// QEMU holds the wires now.
 	w.frames.Close()

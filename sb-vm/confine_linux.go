@@ -81,7 +81,7 @@ func startConfined(v confine.View, argv []string, fill func(*exec.Cmd)) (*exec.C
 		cmd.Args[0] = "sb-vm"
 		cmd.Env = []string{"LC_ALL=C"}
 		fill(cmd)
-		confine.Isolate(cmd, level, false)
+		cmd.SysProcAttr = confine.Apart(level, false)
 		err := cmd.Start()
 		if err == nil {
 			if lacks := level.Lacks(); lacks != "" {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"time"
 )
 
 // The bounds of what a guest can write on its console: the first maxConsole
@@ -14,6 +15,9 @@ const (
 	maxTail    = 64 << 10
 	tailShown  = 2000 // bytes of it in an error
 )
+
+// lastWords is how long they may take when the machine has ended.
+const lastWords = time.Second
 
 // console keeps what the machine says on its serial port.
 type console struct {
@@ -36,6 +40,23 @@ func openConsole(path string) (*console, error) {
 	}
 	c.file = f
 	return c, nil
+}
+
+// keep takes everything that the machine says on port, its serial port's other
+// end. The function that it returns waits for its last words and closes both.
+func (c *console) keep(port *os.File) (end func()) {
+	said := make(chan struct{})
+	go func() {
+		io.Copy(c, port)
+		close(said)
+	}()
+	return func() {
+		// A hypervisor that keeps its end open is not waited for.
+		port.SetReadDeadline(time.Now().Add(lastWords))
+		<-said
+		port.Close()
+		c.Close()
+	}
 }
 
 // Write takes what the machine says. It never fails: a machine must not stand

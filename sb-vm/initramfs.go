@@ -65,8 +65,9 @@ func writeInitramfs(path, kernel string, init []byte) error {
 	w := cpio.NewWriter(f)
 	err = errors.Join(
 		w.Dir("dev", 0o755), w.Dir("proc", 0o755), w.Dir("sys", 0o755),
-		// Until devtmpfs is mounted, process 1 speaks here.
-		w.Char("dev/console", 0o600, 5, 1),
+		// Until devtmpfs is mounted, process 1 speaks here; to nobody where the
+		// console's driver is a module.
+		w.Char("dev/console", 0o600, 5, 1), w.Char("dev/null", 0o666, 1, 3),
 		w.File("init", 0o755, int64(len(init)), bytes.NewReader(init)),
 		w.Close(),
 	)

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"sb/lib/confine"
-	"sb/lib/dirs"
 	"sb/lib/fd"
 	"sb/lib/manifest"
 	"sb/lib/say"
@@ -49,7 +48,7 @@ func startShares(shares []manifest.Share, ends []*os.File) (*exec.Cmd, error) {
 		}
 		defer root.Close()
 		spec, err := json.Marshal(shareSpec{Name: s.Host, Root: 3 + 2*i, Stream: 4 + 2*i, ReadOnly: s.ReadOnly,
-			Hidden: s.Hidden, Protected: s.Protected, Ours: ourDirs(), UID: s.UID, GID: s.GID})
+			Hidden: s.Hidden, Protected: s.Protected, Ours: ourInodes(), UID: s.UID, GID: s.GID})
 		if err != nil {
 			return nil, err
 		}
@@ -95,7 +94,7 @@ func startShareServer(args []string, files []*os.File, ready *os.File) (*exec.Cm
 		cmd.ExtraFiles = files
 		cmd.Stdout, cmd.Stderr = ready, os.Stderr
 		cmd.Env = []string{"GOMAXPROCS=2"}
-		confine.Isolate(cmd, level, true)
+		cmd.SysProcAttr = confine.Apart(level, true)
 		err := cmd.Start()
 		if err == nil {
 			if lacks := level.Lacks(); lacks != "" {
@@ -117,14 +116,10 @@ func openShare(path string) (*os.File, error) {
 	return os.NewFile(uintptr(n), path), nil
 }
 
-// ourDirs are the directories of sb itself, by which a guest that is shown one
-// of them by whatever path could act on its own sandbox.
-func ourDirs() (ours []share.Inode) {
-	for _, dir := range []func() (string, error){dirs.Config, dirs.Data, dirs.State, dirs.Runtime} {
-		path, err := dir()
-		if err != nil {
-			continue
-		}
+// ourInodes are the directories of sb itself by identity: the guest could be
+// shown one of them by whatever path.
+func ourInodes() (ours []share.Inode) {
+	for _, path := range ourDirs() {
 		var st unix.Stat_t
 		if unix.Stat(path, &st) == nil {
 			ours = append(ours, share.Inode{Dev: st.Dev, Ino: st.Ino})

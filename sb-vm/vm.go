@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"sb/lib/manifest"
@@ -56,7 +57,9 @@ func (v *vm) configure(m *manifest.Manifest) error {
 	}
 	c.DiskSize = size
 	for i, s := range m.Shares {
-		c.Shares = append(c.Shares, machine.Share{Port: sharePort(i), Target: s.Guest, ReadOnly: s.ReadOnly})
+		share := guestShare(i)
+		share.Target, share.ReadOnly = s.Guest, s.ReadOnly
+		c.Shares = append(c.Shares, share)
 	}
 	answered := make(chan error, 1)
 	go func() {
@@ -70,6 +73,7 @@ func (v *vm) configure(m *manifest.Manifest) error {
 	}
 }
 
+// sharePort is the name of share i: of its port, or its tag.
 func sharePort(i int) string { return fmt.Sprintf("%s%d", machine.SharePort, i) }
 
 func (v *vm) ask(r machine.Request) error {
@@ -96,8 +100,10 @@ func (v *vm) explain(err error) error {
 	if err == nil {
 		return nil
 	}
-	if errors.Is(err, io.EOF) {
-		err = errors.New("the machine ended")
+	for _, gone := range []error{io.EOF, syscall.ECONNRESET, syscall.EPIPE} {
+		if errors.Is(err, gone) {
+			err = errors.New("the machine ended")
+		}
 	}
 	for l := range strings.SplitSeq(strings.TrimSpace(v.console.tail()), "\n") {
 		if l = strings.TrimSpace(l); l != "" {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"syscall"
 	"unsafe"
@@ -23,6 +22,7 @@ type View struct {
 	Read  []string // read, and mapped as code
 	Write []string // read and written, as files; as directories, also made and removed
 	Exec  []string // read and started
+	Dial  bool     // besides the files: connect to TCP ports
 }
 
 // Namespaces is how far a process can be set apart.
@@ -34,19 +34,18 @@ const (
 	None
 )
 
-// Isolate has cmd start in namespaces of its own, at the given level, and end
-// with the thread that starts it: its caller must lock that thread and keep it
-// until cmd has ended. files: as root, it still may read and write what belongs
-// to other users.
-func Isolate(cmd *exec.Cmd, level Namespaces, files bool) {
+// Apart is how a command is started in namespaces of its own, at the given level,
+// to end with the thread that starts it: its caller must lock that thread and
+// keep it until the command has ended. files: as root, it still may read and
+// write what belongs to other users.
+func Apart(level Namespaces, files bool) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	cmd.SysProcAttr = attr
 	if level == None {
-		return
+		return attr
 	}
 	attr.Cloneflags = unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC
 	if level == Plain {
-		return
+		return attr
 	}
 	attr.Cloneflags |= unix.CLONE_NEWUSER
 	uid, gid, size := os.Geteuid(), os.Getegid(), 1
@@ -56,6 +55,12 @@ func Isolate(cmd *exec.Cmd, level Namespaces, files bool) {
 	attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: uid, HostID: uid, Size: size}}
 	attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: gid, HostID: gid, Size: size}}
 	attr.GidMappingsEnableSetgroups = uid == 0
+	if uid != 0 {
+		// A program that is started would have none of the namespace's rights,
+		// and needs those that NewRoot and DropCapabilities use.
+		attr.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP}
+	}
+	return attr
 }
 
 // Levels are the levels to try, best first, each with what it lacks.
@@ -80,7 +85,7 @@ func (n Namespaces) Lacks() string {
 // NewRoot makes the files of v the whole file system of this process, which must
 // be in a mount namespace of its own.
 func NewRoot(v View) error {
-	const at = "/tmp" // covered before anything is looked for in it, in this namespace alone
+	const at = "/proc" // covered in this namespace alone, and a mount point in a chroot too
 	type tree struct {
 		path string
 		fd   int
@@ -99,7 +104,13 @@ func NewRoot(v View) error {
 		}
 		trees = append(trees, tree{path, fd, st.Mode&unix.S_IFMT == unix.S_IFDIR})
 	}
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+	err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
+	if errors.Is(err, unix.EINVAL) {
+		// In a chroot that is no mount point: at is one, and nothing is mounted
+		// but on it, so the host sees none of it.
+		err = unix.Mount("", at, "", unix.MS_REC|unix.MS_PRIVATE, "")
+	}
+	if err != nil {
 		return fmt.Errorf("make the mounts private: %w", err)
 	}
 	if err := unix.Mount("tmpfs", at, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size=1m"); err != nil {
@@ -132,7 +143,7 @@ func mountPoint(path string, dir bool) error {
 }
 
 // enter makes the mount at dir the root. Where the root cannot be exchanged, as
-// in a chroot, it is covered and left behind.
+// in a chroot, it is left behind: who has no capability cannot return.
 func enter(dir string) error {
 	if err := unix.Chdir(dir); err != nil {
 		return err
@@ -148,9 +159,6 @@ func enter(dir string) error {
 	if !errors.Is(err, unix.EINVAL) {
 		return fmt.Errorf("enter the new root: %w", err)
 	}
-	if err := unix.Mount(".", "/", "", unix.MS_MOVE, ""); err != nil {
-		return fmt.Errorf("enter the new root: %w", err)
-	}
 	if err := unix.Chroot("."); err != nil {
 		return fmt.Errorf("enter the new root: %w", err)
 	}
@@ -158,7 +166,8 @@ func enter(dir string) error {
 }
 
 // Files lets this process, all its threads, see only the files of v from now on,
-// and neither connect nor signal out of itself, as far as Landlock can say so.
+// and neither connect (unless v.Dial) nor signal out of itself, as far as Landlock
+// can say so.
 // lacks names what this kernel cannot restrict.
 func Files(v View) (lacks string, err error) {
 	abi, err := llsys.LandlockGetABIVersion()
@@ -175,13 +184,23 @@ func Files(v View) (lacks string, err error) {
 	for _, path := range v.Write {
 		rules = append(rules, writeRule(path))
 	}
-	if err := landlock.V7.BestEffort().Restrict(rules...); err != nil {
+	if err := restrict(landlock.V7.BestEffort(), v.Dial, rules); err != nil {
 		return "", fmt.Errorf("restrict files with Landlock: %w", err)
 	}
 	if abi < 6 {
 		return fmt.Sprintf("parts of Landlock (this kernel has version %d of 6)", abi), nil
 	}
 	return "", nil
+}
+
+func restrict(c landlock.Config, dial bool, rules []landlock.Rule) error {
+	if !dial {
+		return c.Restrict(rules...)
+	}
+	if err := c.RestrictPaths(rules...); err != nil {
+		return err
+	}
+	return c.RestrictScoped()
 }
 
 // The rights of linux/landlock.h.

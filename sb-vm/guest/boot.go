@@ -17,7 +17,7 @@ import (
 )
 
 // boot brings the machine up and serves it until it is told to power off. It
-// returns only to say what failed; then the kernel panics and the machine ends.
+// returns only to say what failed.
 func boot() error {
 	if err := mountKernel(); err != nil {
 		return err
@@ -25,6 +25,7 @@ func boot() error {
 	if err := loadModules(); err != nil {
 		return err
 	}
+	openConsole()
 	if err := enterRoot(); err != nil {
 		return err
 	}

@@ -12,6 +12,8 @@ import (
 
 	"sb/lib/say"
 	"sb/sb-vm/guest/fuse"
+
+	"golang.org/x/sys/unix"
 )
 
 func main() { say.Main("sb-guest", run) }
@@ -23,5 +25,14 @@ func run(args []string) error {
 	if os.Getpid() != 1 {
 		return say.Usage("sb-guest is process 1 of a guest; sb-vm boots it")
 	}
-	return boot()
+	failed(boot())
+	return nil
+}
+
+// failed says why the machine cannot go on and powers it off. Were process 1 to
+// end, the kernel would panic, and some hypervisors would start it again.
+func failed(err error) {
+	say.Report(os.Stderr, err)
+	unix.IoctlSetInt(2, unix.TCSBRK, 1) // until it is written
+	unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
 }

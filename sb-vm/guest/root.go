@@ -70,6 +70,19 @@ func loadModule(path string) error {
 	return nil
 }
 
+// openConsole has process 1 speak on the console, which may have come with a
+// module only now. Without one it stays silent.
+func openConsole() {
+	fd, err := unix.Open("/dev/console", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	for n := range 3 {
+		unix.Dup3(fd, n, 0)
+	}
+	unix.Close(fd)
+}
+
 // The two disks, in the order in which sb-vm attaches them.
 const (
 	baseDisk     = "/dev/vda" // the image, read-only

@@ -9,18 +9,40 @@ import (
 	"sb/lib/fd"
 	"sb/lib/say"
 	"sb/sb-vm/machine"
+
+	"golang.org/x/sys/unix"
 )
 
-// mountShare starts the process that relays a share and waits until it works.
+// mountShare mounts a share and waits until it works.
 func mountShare(s machine.Share, p *processes) error {
+	if err := os.MkdirAll(s.Target, 0o755); err != nil {
+		return err
+	}
+	if s.Tag != "" {
+		return mountTag(s)
+	}
+	return startRelay(s, p)
+}
+
+// mountTag mounts what the hypervisor itself serves.
+func mountTag(s machine.Share) error {
+	flags := uintptr(unix.MS_NOSUID | unix.MS_NODEV)
+	if s.ReadOnly {
+		flags |= unix.MS_RDONLY // the host does not rely on it
+	}
+	if err := unix.Mount(s.Tag, s.Target, "virtiofs", flags, ""); err != nil {
+		return fmt.Errorf("mount the virtio-fs share %s: %w", s.Tag, err)
+	}
+	return nil
+}
+
+// startRelay starts the process that relays a share and waits until it works.
+func startRelay(s machine.Share, p *processes) error {
 	port, err := openPort(s.Port)
 	if err != nil {
 		return err
 	}
 	defer port.Close()
-	if err := os.MkdirAll(s.Target, 0o755); err != nil {
-		return err
-	}
 	r, w, err := os.Pipe()
 	if err != nil {
 		return err

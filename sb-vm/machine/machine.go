@@ -39,9 +39,11 @@ type Configure struct {
 	Shares   []Share `json:"shares,omitempty"`
 }
 
-// Share is a directory to mount.
+// Share is a directory to mount. Either sb-vm serves it on a port of its own, or
+// the hypervisor by virtio-fs, under a tag.
 type Share struct {
-	Port     string `json:"port"` // the name of its virtio port
+	Port     string `json:"port,omitempty"` // the name of its virtio port
+	Tag      string `json:"tag,omitempty"`  // its tag
 	Target   string `json:"target"`
 	ReadOnly bool   `json:"read_only,omitempty"`
 }
