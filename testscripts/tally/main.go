@@ -97,7 +97,9 @@ func (t *tests) take(e event, c *counts) {
 
 // tableLine is one of what a package prints beside its tests, such as the table
 // of live cases.
-func tableLine(s string) bool { return strings.HasPrefix(s, "  ") || strings.HasPrefix(s, "live cases") }
+func tableLine(s string) bool {
+	return strings.HasPrefix(s, "  ") || strings.HasPrefix(s, "live cases")
+}
 
 func (t *tests) end(e event, key string, c *counts) {
 	defer delete(t.output, key)

@@ -1,0 +1,235 @@
+// Bench measures what a sandbox costs, pairwise in one run where it is a
+// comparison: this machine's noise then meets both sides. It exits 1 if a figure
+// is over its limit.
+//
+//	bench [-rounds N] [start|memory|rules]…
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+var (
+	rounds = flag.Int("rounds", 7, "pairs of runs that are compared")
+	idle   = flag.Duration("idle", time.Minute, "how long a sandbox is idle before its memory is counted")
+)
+
+// image is that of the shell profile.
+const image = "bootstrap:bookworm?include=ca-certificates,curl,git,iproute2,iputils-ping,less,procps"
+
+func main() {
+	flag.Parse()
+	parts := flag.Args()
+	if len(parts) == 0 {
+		parts = []string{"rules", "memory", "start"}
+	}
+	ok := true
+	for _, p := range parts {
+		f, known := map[string]func() error{"start": start, "memory": memory, "rules": rules}[p]
+		if !known {
+			fmt.Fprintf(os.Stderr, "bench: there is no %q\n", p)
+			os.Exit(2)
+		}
+		if err := f(); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			ok = false
+		}
+	}
+	if !ok {
+		os.Exit(1)
+	}
+}
+
+// report prints a figure and compares it with its limit.
+func report(what string, got float64, unit string, limit float64) error {
+	fmt.Printf("%-58s %8.2f %-6s (at most %.2f)\n", what, got, unit, limit)
+	if got > limit {
+		return fmt.Errorf("%s: %.2f %s is over %.2f", what, got, unit, limit)
+	}
+	return nil
+}
+
+func tool(name string) string { return filepath.Join(os.Getenv("SB_BIN"), name) }
+
+func sbImage(args ...string) (string, error) {
+	out, err := exec.Command(tool("sb-image"), args...).Output()
+	if err != nil {
+		return "", fmt.Errorf("sb-image %s: %w (make run fetches the kernel and the image)", strings.Join(args, " "), err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// start compares the time from the start of sb-run to the first byte of the
+// command's output with bare QEMU's: the same kernel, initramfs and disks, no
+// gate, no resolver, no confinement.
+func start() error {
+	b, err := newBare()
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	fmt.Printf("bare: %s\n", strings.Join(b.argv, " "))
+	var ours, bare []time.Duration
+	for range *rounds {
+		t, err := b.firstByte()
+		if err != nil {
+			return fmt.Errorf("bare QEMU: %w", err)
+		}
+		bare = append(bare, t)
+		if t, err = sbRunFirstByte(); err != nil {
+			return fmt.Errorf("sb-run: %w", err)
+		}
+		ours = append(ours, t)
+	}
+	fmt.Printf("sb-run    %v\nbare QEMU %v\n", rounded(ours), rounded(bare))
+	return report("start to the first byte, sb-run against bare QEMU (medians)", float64(median(ours))/float64(median(bare)), "times", 1.30)
+}
+
+func rounded(all []time.Duration) (out []time.Duration) {
+	for _, d := range all {
+		out = append(out, d.Round(10*time.Millisecond))
+	}
+	return out
+}
+
+func median(all []time.Duration) time.Duration {
+	s := slices.Sorted(slices.Values(all))
+	return s[len(s)/2]
+}
+
+func sbRunFirstByte() (time.Duration, error) {
+	cmd := exec.Command(tool("sb-run"), image, "--cpus", cpus, "--memory", memoryMB+"m", "--", "echo", "x")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	var first [1]byte
+	_, err = out.Read(first[:])
+	took := time.Since(began)
+	if werr := cmd.Wait(); err == nil {
+		err = werr
+	}
+	return took, err
+}
+
+// memory adds up what the processes of one idle sandbox take, QEMU apart: each
+// page counted by its share (PSS).
+func memory() error {
+	dir, err := os.MkdirTemp("", "bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	cmd := exec.Command(tool("sb-run"), image, "-w", dir, "--allow", "example.org", "--", "sh", "-c", "echo up; sleep 3600")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	defer cmd.Wait()
+	defer cmd.Process.Signal(os.Interrupt)
+	if _, err := out.Read(make([]byte, 3)); err != nil {
+		return fmt.Errorf("memory: the sandbox did not come up: %w", err)
+	}
+	time.Sleep(*idle) // what is measured is a sandbox that has been idle so long
+	total := 0.0
+	for _, p := range family(cmd.Process.Pid) {
+		if strings.HasPrefix(p.name, "qemu") {
+			continue
+		}
+		kb, err := pss(p.pid)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("  %-10s %6.1f MB\n", p.name, kb/1024)
+		total += kb / 1024
+	}
+	return report(fmt.Sprintf("memory of the sb-* processes of a sandbox idle for %v", *idle), total, "MB", 60)
+}
+
+type process struct {
+	pid  int
+	name string
+}
+
+// family is a process and all that descend from it.
+func family(pid int) (all []process) {
+	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	if err != nil {
+		return nil
+	}
+	all = append(all, process{pid, strings.TrimSpace(string(name))})
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, f := range tasks {
+		text, _ := os.ReadFile(f)
+		for _, word := range strings.Fields(string(text)) {
+			if child, err := strconv.Atoi(word); err == nil {
+				all = append(all, family(child)...)
+			}
+		}
+	}
+	return all
+}
+
+// pss is a process's proportional set size in KiB.
+func pss(pid int) (float64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if err != nil {
+		return 0, err
+	}
+	m := regexp.MustCompile(`(?m)^Pss:\s+(\d+) kB`).FindSubmatch(text)
+	if m == nil {
+		return 0, fmt.Errorf("no Pss of process %d", pid)
+	}
+	return strconv.ParseFloat(string(m[1]), 64)
+}
+
+// rules runs the benchmarks of lib/rule: the best of several rounds, since a
+// busy machine only ever makes them slower.
+func rules() error {
+	out, err := exec.Command("go", "test", "./lib/rule", "-run", "^$", "-bench", ".", "-count", "5", "-benchtime", "100ms").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("rules: %w\n%s", err, out)
+	}
+	best := map[string]map[int]float64{} // by question, by number of rules
+	for _, m := range regexp.MustCompile(`(?m)^BenchmarkDecide/(\w+)/rules=(\d+)(?:-\d+)?\s+\d+\s+([\d.]+) ns/op`).FindAllStringSubmatch(string(out), -1) {
+		n, _ := strconv.Atoi(m[2])
+		ns, _ := strconv.ParseFloat(m[3], 64)
+		if best[m[1]] == nil {
+			best[m[1]] = map[int]float64{}
+		}
+		if old, ok := best[m[1]][n]; !ok || ns < old {
+			best[m[1]][n] = ns
+		}
+	}
+	if len(best) == 0 {
+		return fmt.Errorf("rules: no figure in\n%s", out)
+	}
+	for name, by := range best {
+		if by[10] == 0 || by[10000] == 0 {
+			continue
+		}
+		if err := report("a decision ("+strings.ToLower(name)+") with 10,000 rules", by[10000]/1000, "µs", 1); err != nil {
+			return err
+		}
+		if err := report("  against 10 rules", by[10000]/by[10], "times", 1.5); err != nil {
+			return err
+		}
+	}
+	return nil
+}
