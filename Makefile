@@ -14,6 +14,14 @@ export GOTOOLCHAIN ?= auto
 export CGO_ENABLED ?= 0
 GOFLAGS_BUILD := -trimpath -ldflags "-s -w -X sb/lib/say.Version=$(VERSION)"
 
+# On macOS the hypervisor is behind a framework (cgo) and an entitlement.
+ifeq ($(shell uname -s),Darwin)
+BUILD_VM = CGO_ENABLED=1 go build $(GOFLAGS_BUILD) -o $(BIN)/ ./sb-vm && \
+	codesign --force --sign - --entitlements sb-vm/vm.entitlements $(BIN)/sb-vm
+else
+BUILD_VM = go build $(GOFLAGS_BUILD) -o $(BIN)/ ./sb-vm
+endif
+
 .DEFAULT_GOAL := help
 .PHONY: help deps build test check run bench mutate fuzz install uninstall clean tidy
 
@@ -25,7 +33,8 @@ deps: ## install what building, running and testing need (Debian; root or sudo)
 
 build: ## build the tools into bin/
 	@mkdir -p $(BIN)
-	@go build $(GOFLAGS_BUILD) -o $(BIN)/ $(addprefix ./,$(TOOLS))
+	@go build $(GOFLAGS_BUILD) -o $(BIN)/ $(addprefix ./,$(filter-out sb-vm,$(TOOLS)))
+	@$(BUILD_VM)
 	@GOOS=linux GOARCH=$(GOARCH) go build $(GOFLAGS_BUILD) -o $(BIN)/sb-guest ./sb-vm/guest
 
 test: build ## run every test, those with live machines too
