@@ -69,14 +69,17 @@ func setup() (err error) {
 	if err != nil {
 		return err
 	}
-	for _, file := range mains {
-		dir := filepath.Dir(file)
-		build := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(bin, filepath.Base(dir)), ".")
-		build.Dir = dir
-		if out, err := build.CombinedOutput(); err != nil {
-			broken[filepath.Base(dir)] = fmt.Sprintf("%v\n%s", err, out)
+	build := func(name, dir string) {
+		cmd := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(bin, name), ".")
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			broken[name] = fmt.Sprintf("%v\n%s", err, out)
 		}
 	}
+	for _, file := range mains {
+		build(filepath.Base(filepath.Dir(file)), filepath.Dir(file))
+	}
+	build("sb-guest", "../sb-vm/guest")
 	return nil
 }
 
