@@ -1,16 +1,19 @@
 module sb/testscripts
 
-go 1.26.0
+go 1.26.3
 
 require (
+	github.com/creack/pty v1.1.24
 	github.com/rogpeppe/go-internal v1.16.0
 	golang.org/x/net v0.62.0
+	golang.org/x/sys v0.50.0
+	gvisor.dev/gvisor v0.0.0-20260905035102-160fafc42237
+	sb/lib v0.0.0-00010101000000-000000000000
 )
 
 require (
-	github.com/creack/pty v1.1.24 // indirect
-	golang.org/x/sys v0.50.0 // indirect
-	golang.org/x/tools v0.26.0 // indirect
+	github.com/hashicorp/yamux v0.1.2 // indirect
+	golang.org/x/tools v0.43.0 // indirect
 )
 
 replace sb/lib => ../lib

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const statMask = unix.STATX_BASIC_STATS | unix.STATX_BTIME
+const statMask = unix.STATX_BASIC_STATS | unix.STATX_BTIME | unix.STATX_MNT_ID
 
 // statFD is statx on a descriptor, which may be an O_PATH one.
 func statFD(fd int, st *unix.Statx_t) error {
@@ -57,7 +57,7 @@ func ns(t unix.StatxTimestamp) int64 { return t.Sec*1e9 + int64(t.Nsec) }
 // fresh is a state so young that another change could follow within the same
 // tick of the file system's clock and not show.
 func (s stamp) fresh(now time.Time) bool {
-	return now.UnixNano()-max(s.ctime, s.mtime) < int64(tick)
+	return now.UnixNano()-s.ctime < int64(tick)
 }
 
 // tick is more than the time between two ticks of the clock that file systems

@@ -10,10 +10,10 @@ import (
 
 // How long the guest's kernel may believe what it was told. The short time is
 // half of what is promised, since one thing can be asked after another: a
-// directory's attributes, then its listing. What is watched is
-// called back when it changes, so the long time matters only for changes that
-// make no event: a file written through a mapping, until its writer closes it,
-// and one written by a hard link made since.
+// directory's attributes, then its listing. What is watched is called back when
+// it changes, so the long time matters only for changes that make no event: a
+// file written through a mapping, until its writer closes it, and one written by
+// a hard link made since.
 const (
 	shortTTL = 500 * time.Millisecond
 	longTTL  = 10 * time.Minute
@@ -61,8 +61,8 @@ func (s *session) tell(n, parent *node, st *unix.Statx_t, seen since) ttls {
 	}
 	t.entry = longTTL
 	// A directory's own watch says what changes in it; a file with several
-	// names may change by another one.
-	if !n.isDir() && st.Nlink == 1 && n.dev == parent.dev && !n.stamp.fresh(time.Now()) {
+	// names, or with another file mounted on it, may change elsewhere.
+	if !n.isDir() && st.Nlink == 1 && n.mnt == parent.mnt && !n.stamp.fresh(time.Now()) {
 		t.attr = longTTL
 	}
 	return t
@@ -74,7 +74,8 @@ func (s *session) tellAttr(n *node, st *unix.Statx_t, seen since) time.Duration 
 	s.nodes.mu.Lock()
 	defer s.nodes.mu.Unlock()
 	n.told, n.stamp = true, stampOf(st)
-	if seen.still() && !n.stamp.fresh(time.Now()) && (n.isDir() || st.Nlink == 1) {
+	alone := n.isDir() || st.Nlink == 1 && len(n.names) > 0 && n.mnt == n.names[0].parent.mnt
+	if seen.still() && alone && !n.stamp.fresh(time.Now()) {
 		return longTTL
 	}
 	return shortTTL
@@ -99,27 +100,30 @@ func (s *session) changing(n *node) {
 	s.nodes.mu.Unlock()
 }
 
-// changingName is changing for a name in dir.
-func (s *session) changingName(dir *node, name string) {
+// changingName is changing for the name at a spot, until it is left.
+func (s *session) changingName(at *spot) {
 	s.nodes.mu.Lock()
-	dir.told = false
-	if n := dir.kids[name]; n != nil {
+	defer s.nodes.mu.Unlock()
+	at.changing = true
+	at.dir.changing++
+	at.dir.told = false
+	if n := at.dir.kids[at.name]; n != nil {
 		n.told = false
 	}
-	dir.watch.present(name)
-	s.nodes.mu.Unlock()
+	at.dir.watch.present(at.name)
 }
 
 // keep tells whether the guest may go on using the data it has of n, now that it
 // opens it again in the state st.
 func (s *session) keep(n *node, st *unix.Statx_t) bool {
 	now := stampOf(st)
-	now.ctime = 0
+	fresh := now.fresh(time.Now())
+	now.ctime = 0 // of no matter to the data
 	s.nodes.mu.Lock()
 	defer s.nodes.mu.Unlock()
 	same := n.content == now
 	n.content = now
-	if now.fresh(time.Now()) {
+	if fresh {
 		n.content = stamp{mtime: -1} // it may change yet and look the same
 	}
 	return same

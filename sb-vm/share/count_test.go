@@ -81,7 +81,7 @@ func (m *mounted) asked(t *testing.T, file string) map[uint32]int {
 		t.Fatal(err)
 	}
 	counts := map[uint32]int{}
-	within(t, "the server writes its counts", func() bool {
+	soon(t, "the server writes its counts", func() bool {
 		b, err := os.ReadFile(file)
 		return err == nil && json.Unmarshal(b, &counts) == nil
 	})

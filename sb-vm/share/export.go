@@ -48,7 +48,8 @@ type Export struct {
 	// whatever path it comes to them: the directories of sb itself, which a
 	// bind mount could bring into the share under another name. Where one lies
 	// beneath the root by path, name that path in Hidden as well: only then can
-	// the directories above it not be renamed away.
+	// the directories above it not be renamed away. A root that is one of them
+	// is refused; whether it lies in one the caller must know.
 	HiddenInodes []Inode
 
 	// GuestUID and GuestGID own in the guest what the user and the group that

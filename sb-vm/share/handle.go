@@ -125,15 +125,3 @@ func (s *session) reopen(fd, flags int) (n int, err error) {
 	})
 	return n, err
 }
-
-// openable tells whether the host ever opens files of n's type: a device can act
-// when it is opened, a FIFO or a socket concerns other processes.
-func (n *node) openable() error {
-	switch n.typ {
-	case unix.S_IFREG, unix.S_IFDIR:
-		return nil
-	case unix.S_IFLNK:
-		return unix.ELOOP
-	}
-	return unix.EACCES
-}

@@ -281,10 +281,21 @@ func read1(t *testing.T, path string) string {
 // must be seen by then.
 func within(t *testing.T, what string, ok func() bool) time.Duration {
 	t.Helper()
+	return wait(t, time.Second, what, ok)
+}
+
+// soon waits for what has no promise.
+func soon(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	wait(t, 20*time.Second, what, ok)
+}
+
+func wait(t *testing.T, limit time.Duration, what string, ok func() bool) time.Duration {
+	t.Helper()
 	start := time.Now()
 	for !ok() {
-		if time.Since(start) > time.Second {
-			t.Fatalf("%s: not so after a second", what)
+		if time.Since(start) > limit {
+			t.Fatalf("%s: not so after %v", what, limit)
 		}
 		time.Sleep(2 * time.Millisecond)
 	}

@@ -208,7 +208,7 @@ func TestNothingIsLeft(t *testing.T) {
 			t.Errorf("it ended with %v", err)
 		}
 	}
-	within(t, "goroutines and descriptors are as before", func() bool {
+	soon(t, "goroutines and descriptors are as before", func() bool {
 		return runtime.NumGoroutine() <= goroutines && openDescriptors() <= descriptors
 	})
 }

@@ -36,7 +36,7 @@ func (m *moves) do(move func() error, known func()) error {
 	return err
 }
 
-// now is what wait compares with.
+// now is what wait compares with. It must be taken before a file's name is.
 func (m *moves) now() uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()

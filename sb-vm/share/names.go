@@ -24,7 +24,7 @@ func lookup(c *call) error {
 	if err != nil {
 		return err
 	}
-	defer s.places.done(at.place)
+	defer s.leave(at)
 	seen := s.look(at.dir, at.fd)
 	var st unix.Statx_t
 	if err := s.stat(at, &st); err == unix.ENOENT {
@@ -107,7 +107,7 @@ func mkdir(c *call) error {
 	if err != nil {
 		return err
 	}
-	defer c.s.places.done(at.place)
+	defer c.s.leave(at)
 	err = c.s.asOwner(c, func() error { return unix.Mkdirat(at.fd, name, mode&permissions) }, at.place)
 	if err != nil {
 		return err
@@ -135,7 +135,7 @@ func mknod(c *call) error {
 	if err != nil {
 		return err
 	}
-	defer c.s.places.done(at.place)
+	defer c.s.leave(at)
 	err = c.s.asOwner(c, func() error { return unix.Mknodat(at.fd, name, kind|mode&permissions, 0) }, at.place)
 	if err != nil {
 		return err
@@ -152,7 +152,7 @@ func symlink(c *call) error {
 	if err != nil {
 		return err
 	}
-	defer c.s.places.done(at.place)
+	defer c.s.leave(at)
 	err = c.s.asOwner(c, func() error { return unix.Symlinkat(target, at.fd, name) }, at.place)
 	if err != nil {
 		return err
@@ -189,7 +189,7 @@ func link(c *call) error {
 	if err != nil {
 		return err
 	}
-	defer s.places.done(at.place)
+	defer s.leave(at)
 	s.changing(n)
 	err = s.asOwner(c, func() error {
 		return unix.Linkat(s.x.fds, strconv.Itoa(from.fd), at.fd, name, unix.AT_SYMLINK_FOLLOW)
@@ -211,7 +211,7 @@ func unlink(c *call) error {
 	if err != nil {
 		return err
 	}
-	defer s.places.done(at.place)
+	defer s.leave(at)
 	var st unix.Statx_t
 	if err := s.stat(at, &st); err != nil {
 		return err
@@ -224,7 +224,7 @@ func unlink(c *call) error {
 	if at.says&protected != 0 || at.says&above != 0 && fileType(&st) != unix.S_IFDIR {
 		return unix.EPERM
 	}
-	s.changingName(at.dir, name)
+	s.changingName(at)
 	err = s.asOwner(c, func() error { return unix.Unlinkat(at.fd, name, flags) }, at.place)
 	if err != nil {
 		return err

@@ -34,6 +34,7 @@ type node struct {
 	key fileKey
 	typ uint16 // the S_IFMT bits
 	dev *device
+	mnt uint64 // the mount it was met on
 
 	lookups uint64           // how often the guest was given id and did not give it back
 	names   []alias          // the one met last comes first
@@ -47,6 +48,11 @@ type node struct {
 
 	watch       *watch // of a directory, nil without one
 	unwatchable bool   // it was tried
+
+	// Of a directory: changes of names in it under way for the guest, and how
+	// many there were. While there are some, what is in it and what is known
+	// here can differ.
+	changing, changes int
 
 	spelling spelling // of a directory
 	kept     standing // what the rules said of names left out of names
@@ -71,7 +77,7 @@ type nodes struct {
 }
 
 func newNodes(x *export, key fileKey, dev *device) *nodes {
-	root := &node{id: rootID, key: key, typ: unix.S_IFDIR, dev: dev, lookups: 1, steps: x.rules.start()}
+	root := &node{id: rootID, key: key, typ: unix.S_IFDIR, dev: dev, mnt: x.rootStat.Mnt_id, lookups: 1, steps: x.rules.start()}
 	return &nodes{
 		byID:  map[uint64]*node{rootID: root},
 		byKey: map[fileKey]*node{key: root},
@@ -184,9 +190,7 @@ func (t *nodes) unname(a alias) {
 	if n == nil {
 		return
 	}
-	if len(t.rules.all) > 0 {
-		t.progress(n, 0) // what it falls back on without a name
-	}
+	t.progress(n, 0) // what it falls back on without a name
 	delete(a.parent.kids, a.name)
 	n.names = slices.DeleteFunc(n.names, func(b alias) bool { return a == b })
 	t.renamed(n)
@@ -269,7 +273,7 @@ func (t *nodes) standingAt(parent *node, name string) standing {
 const maxDepth = 10000
 
 func (t *nodes) progress(n *node, depth int) progress {
-	if n == t.root {
+	if n == t.root || len(t.rules.all) == 0 {
 		return n.steps
 	}
 	if depth > maxDepth {
@@ -304,6 +308,7 @@ func (s *session) entry(b []byte, parent *node, name string, st *unix.Statx_t, s
 		s.nodes.mu.Unlock()
 		return b, nil, err
 	}
+	n.mnt = st.Mnt_id
 	ttl := s.tell(n, parent, st, seen)
 	crowded := len(s.nodes.byID) > s.nodes.max/8*7
 	s.nodes.mu.Unlock()

@@ -4,6 +4,7 @@ package share
 
 import (
 	"encoding/binary"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -48,8 +49,9 @@ func (n *notices) check(dir *node, name string) {
 	if name == "" && !dir.told {
 		return
 	}
-	d := doubt{dir, name}
-	n.dirty[d] = n.dirty[d]
+	if d := (doubt{dir, name}); !n.dirty[d] {
+		n.dirty[d] = false
+	}
 	n.ring()
 }
 
@@ -131,21 +133,19 @@ func (n *notices) settle(d doubt, certain bool) {
 		n.invalInode(d.dir.id)
 		return
 	}
-	var st unix.Statx_t
-	p, err := s.place(d.dir)
-	if err == nil {
-		defer s.places.done(p)
-		if d.name == "" {
-			err = statFD(p.fd, &st)
-		} else {
-			err = statAt(p.fd, d.name, &st)
-		}
-	}
+	s.nodes.mu.Lock()
+	changes, changing := d.dir.changes, d.dir.changing
+	s.nodes.mu.Unlock()
+	st, err := n.look(d)
 	s.nodes.mu.Lock()
 	var inode *node
 	entry := false
 	if d.name == "" {
 		inode = n.compare(d.dir, &st, err)
+	} else if changing > 0 || changes != d.dir.changes {
+		// The guest is at it itself: once more, a little later.
+		n.dirty[d] = false
+		n.ring()
 	} else {
 		inode, entry = n.compareName(d, &st, err)
 	}
@@ -156,6 +156,26 @@ func (n *notices) settle(d doubt, certain bool) {
 	if entry {
 		n.invalEntry(d.dir.id, d.name)
 	}
+}
+
+// errUnknown is a state that could not be found out.
+var errUnknown = errors.New("unknown")
+
+// look is the state of what is in doubt now.
+func (n *notices) look(d doubt) (st unix.Statx_t, err error) {
+	s := n.session
+	p, err := s.place(d.dir)
+	if err != nil {
+		return st, errUnknown
+	}
+	defer s.places.done(p)
+	if d.name == "" {
+		return st, statFD(p.fd, &st)
+	}
+	if err = statAt(p.fd, d.name, &st); err != nil && !gone(err) {
+		err = errUnknown
+	}
+	return st, err
 }
 
 // compare is what node to call back the attributes and the data of, if any.
@@ -182,6 +202,10 @@ func (n *notices) compareName(d doubt, st *unix.Statx_t, err error) (inode *node
 	}
 	if kid == nil {
 		return nil, false
+	}
+	if err == errUnknown {
+		kid.told = false
+		return kid, true
 	}
 	if err != nil || !s.same(kid, st) {
 		s.nodes.unname(alias{d.dir, d.name})

@@ -109,7 +109,7 @@ func create(c *call) error {
 	if err != nil {
 		return err
 	}
-	defer s.places.done(at.place)
+	defer s.leave(at)
 	if err := s.handles.full(); err != nil {
 		return err
 	}

@@ -20,9 +20,8 @@ type operation struct {
 
 // operations by opcode. What is not in it is ENOSYS, after which the kernel does
 // not ask again: OPENDIR, for it can read directories without; FLUSH, since what
-// was written is in the host's file already;
-// ACCESS, since the kernel checks modes itself (default_permissions); locks and
-// POLL, which it does itself as well.
+// was written is in the host's file already; ACCESS, since the kernel checks
+// modes itself (default_permissions); locks and POLL, which it does itself too.
 var operations = [64]operation{
 	fusewire.Lookup:          {run: lookup, quick: true, canLeave: true},
 	fusewire.Getattr:         {run: getattr, quick: true, canLeave: true},
@@ -103,10 +102,11 @@ type spot struct {
 	dir  *node
 	name string
 	*place
-	says standing
+	says     standing
+	changing bool
 }
 
-// spot is where a request's name points. The caller gives its place back.
+// spot is where a request's name points. The caller leaves it.
 func (s *session) spot(dir uint64, name string) (*spot, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
@@ -119,22 +119,33 @@ func (s *session) spot(dir uint64, name string) (*spot, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &spot{n, name, p, s.nodes.standingAt(n, name)}, nil
+	return &spot{dir: n, name: name, place: p, says: s.nodes.standingAt(n, name)}, nil
 }
 
-// make is spot for a name that is to be made. Above a pattern's path there can
-// be nothing but directories.
+// spotToMake is spot for a name that is to be made. Above a pattern's path there
+// can be nothing but directories.
 func (s *session) spotToMake(dir uint64, name string, isDir bool) (*spot, error) {
 	at, err := s.spot(dir, name)
 	if err != nil {
 		return nil, err
 	}
 	if at.says&(hidden|protected) != 0 || at.says&above != 0 && !isDir {
-		s.places.done(at.place)
+		s.leave(at)
 		return nil, unix.EPERM
 	}
-	s.changingName(at.dir, name)
+	s.changingName(at)
 	return at, nil
+}
+
+// leave gives back a spot, whose change is over.
+func (s *session) leave(at *spot) {
+	s.places.done(at.place)
+	if at.changing {
+		s.nodes.mu.Lock()
+		at.dir.changing--
+		at.dir.changes++
+		s.nodes.mu.Unlock()
+	}
 }
 
 // stat is statAt for a spot; what the guest must not see does not exist.

@@ -158,27 +158,53 @@ func (s *session) place(n *node) (*place, error) {
 	}
 	// Each turn but the last follows a rename or takes away a name.
 	for range maxTurns {
+		moves := s.moves.now()
 		parent, path, ok := s.nodes.path(n)
 		if !ok {
 			return s.handles.place(n)
 		}
-		moves := s.moves.now()
-		fd, err := s.find(n, path)
-		if err == nil {
-			p := &place{fd: fd, refs: 1, node: n, checked: now, used: now}
-			if n.isDir() {
-				s.places.add(p)
+		fd, err := s.find(n, s.x.root, path)
+		checked := now
+		if gone(err) && parent != nil {
+			if s.moves.wait(moves) {
+				continue
 			}
-			return p, nil
+			name := path[len(path)-1]
+			fd, checked, err = s.findIn(n, parent, name)
+			if err == errNotIn {
+				s.nodes.lost(n, alias{parent, name})
+				continue
+			}
 		}
-		if !gone(err) || parent == nil {
+		if err != nil {
 			return nil, err
 		}
-		if !s.moves.wait(moves) {
-			s.nodes.lost(n, alias{parent, path[len(path)-1]})
+		p := &place{fd: fd, refs: 1, node: n, checked: checked, used: now}
+		if n.isDir() {
+			s.places.add(p)
 		}
+		return p, nil
 	}
 	return nil, unix.ESTALE
+}
+
+// errNotIn is a file that does not lie where it is known to be.
+var errNotIn = errors.New("not there")
+
+// findIn is find for a file whose path leads nowhere: its directory may have
+// been moved, and is known still or will be again. What was found by the
+// directory is as certain as that was.
+func (s *session) findIn(n, dir *node, name string) (fd int, checked time.Time, err error) {
+	p, err := s.place(dir)
+	if err != nil {
+		return -1, checked, err
+	}
+	defer s.places.done(p)
+	fd, err = s.find(n, p.fd, []string{name})
+	if gone(err) {
+		err = errNotIn
+	}
+	return fd, p.checked, err
 }
 
 const maxTurns = 100
@@ -212,14 +238,14 @@ func (t *nodes) path(n *node) (parent *node, path []string, ok bool) {
 func (t *nodes) lost(n *node, a alias) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if a.parent != nil && a.parent.kids[a.name] == n {
+	if a.parent.kids[a.name] == n {
 		t.unname(a)
 	}
 }
 
-// find opens the file at path and checks that it is n.
-func (s *session) find(n *node, path []string) (int, error) {
-	fd, err := s.walk(path)
+// find opens the file at path beneath the directory at and checks that it is n.
+func (s *session) find(n *node, at int, path []string) (int, error) {
+	fd, err := s.walk(at, path)
 	if err != nil {
 		return -1, err
 	}
@@ -244,9 +270,8 @@ const beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_N
 
 // walk opens the components of path one after the other, as many in one call as
 // a path may have bytes.
-func (s *session) walk(path []string) (int, error) {
-	at := s.x.root
-	for {
+func (s *session) walk(at int, path []string) (int, error) {
+	for from := at; ; {
 		n, length := 0, 0
 		for n < len(path) && length+len(path[n])+1 < unix.PathMax {
 			length += len(path[n]) + 1
@@ -257,7 +282,7 @@ func (s *session) walk(path []string) (int, error) {
 			name = "."
 		}
 		fd, err := s.openat2(at, name)
-		if at != s.x.root {
+		if at != from {
 			unix.Close(at)
 		}
 		if err != nil || n == len(path) {

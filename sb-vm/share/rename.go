@@ -27,17 +27,17 @@ func rename(c *call) error {
 	if err != nil {
 		return err
 	}
-	defer s.places.done(from.place)
+	defer s.leave(from)
 	to, err := s.spot(newDir, newName)
 	if err != nil {
 		return err
 	}
-	defer s.places.done(to.place)
+	defer s.leave(to)
 	if err := s.mayMove(from, to, flags&unix.RENAME_EXCHANGE != 0); err != nil {
 		return err
 	}
-	s.changingName(from.dir, oldName)
-	s.changingName(to.dir, newName)
+	s.changingName(from)
+	s.changingName(to)
 	return s.moves.do(
 		func() error {
 			return s.asOwner(c, func() error { return s.move(from, to, uint(flags)) }, from.place, to.place)

@@ -40,8 +40,7 @@ type exactRule struct {
 
 // progress is how far along each rule a directory's path has come: bit i of a
 // rule's word is set when the path matches the first i components. After the
-// last component a bit stands for all that lies below. nil is the root when
-// there are no rules.
+// last component a bit stands for all that lies below.
 type progress []uint64
 
 const maxParts = 60
@@ -106,8 +105,11 @@ func (rs *rules) end() progress {
 // step is the progress of name in a directory whose progress is p, and what the
 // rules say of it.
 func (rs *rules) step(p progress, name string) (progress, standing) {
-	if p == nil {
+	if len(rs.all) == 0 {
 		return nil, 0
+	}
+	if p == nil {
+		p = rs.end() // nobody knows where it lies
 	}
 	name = strings.ToLower(name)
 	next := make(progress, len(rs.all))

@@ -42,6 +42,9 @@ func TestStanding(t *testing.T) {
 			t.Errorf("the pattern %q is taken", bad)
 		}
 	}
+	if _, says := rs.step(nil, "x"); says&hidden == 0 || says&protected == 0 {
+		t.Errorf("in a directory that lies nowhere a name stands as %03b", says)
+	}
 	if _, says := (&rules{}).step((&rules{}).start(), "x"); says != 0 {
 		t.Error("without rules something is said")
 	}
@@ -329,6 +332,28 @@ func TestHiddenInodes(t *testing.T) {
 	x, err := newExport(e)
 	must(t, err)
 	x.close()
+}
+
+// The guest's root does not get more of a protected file than its mode gives: to
+// widen that for a moment is a change, too.
+func TestProtectedMode(t *testing.T) {
+	m := mount(t, exportSpec{UID: ordinary, Protected: []string{"locked"}})
+	for _, name := range []string{"locked", "free"} {
+		write1(t, m.on(name), name)
+		must(t, os.Chown(m.on(name), ordinary, ordinary))
+		must(t, os.Chmod(m.on(name), 0o200))
+	}
+	var before, after unix.Stat_t
+	must(t, unix.Stat(m.on("locked"), &before))
+	_, err := os.ReadFile(m.in("locked"))
+	wantErr(t, "reading", err, unix.EACCES)
+	must(t, unix.Stat(m.on("locked"), &after))
+	if before.Ctim != after.Ctim {
+		t.Error("its mode was changed")
+	}
+	if got := read1(t, m.in("free")); got != "free" {
+		t.Errorf("control: %q", got)
+	}
 }
 
 // The same rules through a kernel: what programs say.

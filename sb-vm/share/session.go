@@ -98,11 +98,14 @@ func (s *session) write(b []byte) {
 
 // What is agreed on with the guest's kernel. Not among it, on purpose: locks
 // (they are the guest's own), splicing (there is a stream in between), caching
-// of writes (the host would see them late), POSIX ACLs, submounts, export.
+// of writes (the host would see them late), POSIX ACLs, submounts, export; and
+// leaving it to the kernel when to read directories with their entries' attributes
+// (READDIRPLUS_AUTO), which it does not do for programs that list a directory
+// first and then ask about each name, as most do.
 const wanted = fusewire.AsyncRead | fusewire.AtomicTrunc | fusewire.BigWrites |
-	fusewire.AutoInvalData | fusewire.DoReaddirplus | fusewire.ReaddirplusAuto |
-	fusewire.AsyncDIO | fusewire.ParallelDirops | fusewire.MaxPages |
-	fusewire.CacheSymlinks | fusewire.KillprivV2 | fusewire.NoOpendir
+	fusewire.AutoInvalData | fusewire.DoReaddirplus | fusewire.AsyncDIO |
+	fusewire.ParallelDirops | fusewire.MaxPages | fusewire.CacheSymlinks |
+	fusewire.KillprivV2 | fusewire.NoOpendir
 
 // appendInit appends a struct fuse_init_out.
 func appendInit(b []byte, minor, readahead, flags uint32) []byte {

@@ -54,13 +54,24 @@ func (s *session) statNode(n *node, fh uint64, st *unix.Statx_t) (since, error) 
 		return seen, statFD(h.fd, st)
 	}
 	for range maxTurns {
+		moves := s.moves.now()
 		a, ok := s.nodes.firstName(n)
 		if !ok {
 			break
 		}
-		moves := s.moves.now()
-		seen, err := s.statAlias(n, a, st)
-		if err == nil || !gone(err) {
+		dir, err := s.place(a.parent)
+		if gone(err) {
+			break
+		} else if err != nil {
+			return since{}, err
+		}
+		seen := s.look(a.parent, dir.fd)
+		err = statAt(dir.fd, a.name, st)
+		s.places.done(dir)
+		if err == nil && s.same(n, st) {
+			return seen, nil
+		}
+		if err != nil && !gone(err) {
 			return seen, err
 		}
 		if !s.moves.wait(moves) {
@@ -73,23 +84,6 @@ func (s *session) statNode(n *node, fh uint64, st *unix.Statx_t) (since, error) 
 	}
 	defer s.places.done(p)
 	return since{}, statFD(p.fd, st)
-}
-
-// statAlias is the state of n by one of its names.
-func (s *session) statAlias(n *node, a alias, st *unix.Statx_t) (since, error) {
-	p, err := s.place(a.parent)
-	if err != nil {
-		return since{}, err
-	}
-	defer s.places.done(p)
-	seen := s.look(a.parent, p.fd)
-	if err := statAt(p.fd, a.name, st); err != nil {
-		return seen, err
-	}
-	if !s.same(n, st) {
-		return seen, unix.ESTALE
-	}
-	return seen, nil
 }
 
 func (t *nodes) firstName(n *node) (alias, bool) {

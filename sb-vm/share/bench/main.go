@@ -4,10 +4,11 @@
 //
 //	bench [--files=20000] [--rounds=3] [--size=256] NAME=DIR [NAME=DIR …]
 //
-// It makes a git repository of --files files in each directory, runs every
-// measurement in one directory after the other, --rounds times, and prints the
+// It makes a git repository of --files files in each directory, runs all
+// measurements in one directory after the other, --rounds times, and prints the
 // best of each, and its ratio to the first directory's. "cold" means that the
-// kernel's caches of names and attributes were dropped before, which takes root.
+// kernel's caches of names and attributes were dropped before, in all directories,
+// which takes root.
 package main
 
 import (
@@ -67,8 +68,8 @@ func run(args []string) error {
 	}
 	list := b.measurements()
 	for range *rounds {
-		for _, m := range list {
-			for _, p := range places {
+		for _, p := range places {
+			for _, m := range list {
 				if err := p.measure(m); err != nil {
 					return fmt.Errorf("%s in %s: %w", m.name, p.dir, err)
 				}

@@ -78,18 +78,17 @@ const (
 
 // Flags of INIT (FUSE_ASYNC_READ and so on).
 const (
-	AsyncRead       = 1 << 0
-	AtomicTrunc     = 1 << 3
-	BigWrites       = 1 << 5
-	AutoInvalData   = 1 << 12
-	DoReaddirplus   = 1 << 13
-	ReaddirplusAuto = 1 << 14
-	AsyncDIO        = 1 << 15
-	ParallelDirops  = 1 << 18
-	MaxPages        = 1 << 22
-	CacheSymlinks   = 1 << 23
-	NoOpendir       = 1 << 24
-	KillprivV2      = 1 << 28
+	AsyncRead      = 1 << 0
+	AtomicTrunc    = 1 << 3
+	BigWrites      = 1 << 5
+	AutoInvalData  = 1 << 12
+	DoReaddirplus  = 1 << 13
+	AsyncDIO       = 1 << 15
+	ParallelDirops = 1 << 18
+	MaxPages       = 1 << 22
+	CacheSymlinks  = 1 << 23
+	NoOpendir      = 1 << 24
+	KillprivV2     = 1 << 28
 )
 
 // Bits of fuse_setattr_in.valid.
