@@ -64,10 +64,18 @@ func serve(dir string) error {
 	if err := s.listen(dir); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(dir, "ready"), nil, 0o644); err != nil {
+	if err := writeWhole(filepath.Join(dir, "ready"), fmt.Sprint(os.Getpid())); err != nil {
 		return err
 	}
 	select {}
+}
+
+// writeWhole makes a file that is whole as soon as it is there.
+func writeWhole(path, text string) error {
+	if err := os.WriteFile(path+".new", []byte(text), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
 }
 
 func (s *served) listen(dir string) error {

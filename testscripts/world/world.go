@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -130,6 +131,15 @@ func settle() (stop func(), err error) {
 			return nil, errors.New("the servers were not ready in 20 seconds")
 		}
 	}
+}
+
+// ServersPID is the process of the servers, by which a test enters their network.
+func ServersPID() (int, error) {
+	text, err := os.ReadFile(filepath.Join(Dir(), "ready"))
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(string(text))
 }
 
 // ownResolver puts the world's nameserver into resolv.conf, in this mount

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// client measures from the guest, and prints JSON: connect and http are medians
+// in microseconds, cps connections a second.
+//
+//	client HOST:PORT NAMESERVER
+func client(args []string) {
+	host, port, _ := net.SplitHostPort(args[0])
+	resolver := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, network, args[1]+":53")
+	}}
+	if net.ParseIP(host) == nil {
+		ips, err := resolver.LookupHost(context.Background(), host)
+		if err != nil {
+			fail(err)
+		}
+		host, args[0] = ips[0], host
+	}
+	addr := net.JoinHostPort(host, port)
+	out := map[string]float64{"connect": connects(addr, 300), "http": requests(addr, args[0], 1000), "cps": rate(addr, args[0], 2*time.Second)}
+	json.NewEncoder(os.Stdout).Encode(out)
+}
+
+func fail(err error) {
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
+}
+
+func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 }
+
+func connects(addr string, n int) float64 {
+	var all []float64
+	for range n {
+		began := time.Now()
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			fail(err)
+		}
+		all = append(all, micros(time.Since(began)))
+		c.Close()
+	}
+	return median(all)
+}
+
+// ask makes one request on a connection that is kept.
+func ask(c net.Conn, r *bufio.Reader, host string) error {
+	if _, err := fmt.Fprintf(c, "GET /x HTTP/1.1\r\nHost: %s\r\n\r\n", host); err != nil {
+		return err
+	}
+	length := 0
+	for {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			return err
+		}
+		fmt.Sscanf(line, "Content-Length: %d", &length)
+		if line == "\r\n" {
+			break
+		}
+	}
+	_, err := io.CopyN(io.Discard, r, int64(length))
+	return err
+}
+
+func requests(addr, host string, n int) float64 {
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		fail(err)
+	}
+	defer c.Close()
+	r := bufio.NewReader(c)
+	var all []float64
+	for range n {
+		began := time.Now()
+		if err := ask(c, r, host); err != nil {
+			fail(err)
+		}
+		all = append(all, micros(time.Since(began)))
+	}
+	return median(all)
+}
+
+// rate is connections a second with a request each, 16 at a time.
+func rate(addr, host string, d time.Duration) float64 {
+	var n atomic.Int64
+	var wait sync.WaitGroup
+	end := time.Now().Add(d)
+	for range 16 {
+		wait.Go(func() {
+			for time.Now().Before(end) {
+				c, err := net.Dial("tcp", addr)
+				if err != nil {
+					fail(err)
+				}
+				if err := ask(c, bufio.NewReader(c), host); err != nil {
+					fail(err)
+				}
+				c.(*net.TCPConn).SetLinger(0)
+				c.Close()
+				n.Add(1)
+			}
+		})
+	}
+	wait.Wait()
+	return float64(n.Load()) / d.Seconds()
+}
