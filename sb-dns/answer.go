@@ -18,9 +18,6 @@ import (
 // for the name for ever; whether the name is allowed may change.
 const ttl = 60
 
-// maxUDP is the size of an answer over UDP that is said to be taken (RFC 9715).
-const maxUDP = 1232
-
 // server answers one sandbox's questions.
 type server struct {
 	conn     *wire.Conn
@@ -50,28 +47,51 @@ func (s *server) send(rec any) {
 // query answers a question, at once unless it asks for records that only the
 // host's resolver has.
 func (s *server) query(in wire.Query) {
-	q, err := parse(in.Message)
-	a := wire.Answer{ID: in.ID, Reason: reason.DNSMalformed, Name: q.text(), Type: typeName(q.typ)}
+	a, rest := s.decide(in)
+	if rest == nil {
+		s.send(a)
+		return
+	}
+	go func() {
+		rest(&a)
+		s.send(a)
+	}()
+}
+
+// decide judges a question and answers it, as far as it can be without asking
+// anyone; rest does what is left.
+func (s *server) decide(in wire.Query) (a wire.Answer, rest func(*wire.Answer)) {
+	q, err := parse(in.Message, in.Stream)
+	a = wire.Answer{ID: in.ID, Reason: reason.DNSMalformed, Name: q.text(), Type: typeName(q.typ)}
 	switch {
 	case err == errDrop:
+		return a, nil
+	case err == errOpCode:
+		a.Message = q.build(dnsmessage.RCodeNotImplemented, a.Reason)
+		return a, nil
+	case err == errName:
+		a.Reason = reason.BadName
+		a.Message = q.build(dnsmessage.RCodeFormatError, a.Reason)
+		return a, nil
 	case err != nil:
-		a.Message = q.build(dnsmessage.RCodeFormatError, a.Reason, nil)
+		a.Message = q.build(dnsmessage.RCodeFormatError, a.Reason)
+		return a, nil
 	case q.class != dnsmessage.ClassINET:
-		a.Message = q.build(dnsmessage.RCodeRefused, a.Reason, nil)
-	default:
-		name, err := rule.NameFromLabels(q.labels)
-		if err != nil {
-			a.Reason = reason.BadName
-			a.Message = q.build(s.denied, a.Reason, nil)
-			break
-		}
-		if other(q.typ) {
-			go s.answerOther(a, q, name)
-			return
-		}
+		a.Message = q.build(dnsmessage.RCodeRefused, a.Reason)
+		return a, nil
+	}
+	name, err := rule.NameFromLabels(q.labels)
+	if err != nil {
+		a.Reason = reason.BadName
+		a.Message = q.build(s.denied, a.Reason)
+		return a, nil
+	}
+	if other(q.typ) {
+		rest = s.answerOther(&a, q, name)
+	} else {
 		s.answer(&a, q, name)
 	}
-	s.send(a)
+	return a, rest
 }
 
 // answer decides about a question for addresses, or for anything else that has
@@ -84,7 +104,7 @@ func (s *server) answer(a *wire.Answer, q question, name rule.Name) {
 	v := s.rules.Load().Lookup(name)
 	a.Allow, a.Reason, a.Rule, a.TTL = v.Allow, v.Reason, v.Rule, ttl
 	if !v.Allow {
-		a.Message = q.build(s.denied, v.Reason, nil)
+		a.Message = q.build(s.denied, v.Reason)
 		return
 	}
 	switch q.typ {
@@ -92,7 +112,7 @@ func (s *server) answer(a *wire.Answer, q question, name rule.Name) {
 		addr, ok := s.handles.of(name)
 		if !ok {
 			a.Allow, a.Reason = false, reason.HandleBudget
-			a.Message = q.build(s.denied, a.Reason, nil)
+			a.Message = q.build(s.denied, a.Reason)
 			return
 		}
 		a.Handle = addr
@@ -101,10 +121,10 @@ func (s *server) answer(a *wire.Answer, q question, name rule.Name) {
 		})
 	case dnsmessage.TypeAAAA, dnsmessage.TypeHTTPS, dnsmessage.TypeSVCB:
 		// The machine has no IPv6, and hints would lead past the handle.
-		a.Message = q.build(dnsmessage.RCodeSuccess, "", nil)
+		a.Message = q.build(dnsmessage.RCodeSuccess, "")
 	default:
 		a.Allow, a.Reason = false, reason.DNSType
-		a.Message = q.build(dnsmessage.RCodeSuccess, a.Reason, nil)
+		a.Message = q.build(dnsmessage.RCodeSuccess, a.Reason)
 	}
 }
 
@@ -114,36 +134,52 @@ func (s *server) answerReverse(a *wire.Answer, q question, addr netip.Addr) {
 	target, err := dnsmessage.NewName(name.String() + ".")
 	if !ok || err != nil || !s.rules.Load().Lookup(name).Allow {
 		a.Reason = reason.NoAllowRule
-		a.Message = q.build(s.denied, a.Reason, nil)
+		a.Message = q.build(s.denied, a.Reason)
 		return
 	}
-	a.Allow, a.Reason, a.Name = true, reason.AllowRule, name.String()
+	a.Allow, a.Reason, a.Name, a.TTL = true, reason.AllowRule, name.String(), ttl
 	a.Message = q.build(dnsmessage.RCodeSuccess, "", func(b *dnsmessage.Builder, h dnsmessage.ResourceHeader) error {
 		return b.PTRResource(h, dnsmessage.PTRResource{PTR: target})
 	})
 }
 
-// records appends the answers of a message; h has the question's name and type.
-type records func(b *dnsmessage.Builder, h dnsmessage.ResourceHeader) error
+// record appends one answer to a message; h has the question's name and type.
+type record func(b *dnsmessage.Builder, h dnsmessage.ResourceHeader) error
 
 // build makes an answer from parsed data alone: nothing that came from upstream
-// is passed on as it was. A refusal tells an asker that speaks EDNS why.
-func (q question) build(code dnsmessage.RCode, why reason.Code, add records) []byte {
-	b := dnsmessage.NewBuilder(make([]byte, 0, 512), dnsmessage.Header{
-		ID: q.id, Response: true, RecursionDesired: q.recursion, RecursionAvailable: true, RCode: code})
+// is passed on as it was. A refusal tells an asker that speaks EDNS why. One that
+// is too long for the asker is cut: over UDP to nothing, which sends it to TCP,
+// and there to as many records as fit.
+func (q question) build(code dnsmessage.RCode, why reason.Code, records ...record) []byte {
+	msg := q.pack(code, why, false, records)
+	if len(msg) > q.limit && q.limit <= maxUDP {
+		return q.pack(code, why, true, nil)
+	}
+	for len(msg) > q.limit && len(records) > 0 {
+		records = records[:len(records)-1]
+		msg = q.pack(code, why, false, records)
+	}
+	return msg
+}
+
+func (q question) pack(code dnsmessage.RCode, why reason.Code, cut bool, records []record) []byte {
+	b := dnsmessage.NewBuilder(make([]byte, 0, minUDP), dnsmessage.Header{
+		ID: q.id, Response: true, RecursionDesired: q.recursion, RecursionAvailable: true, Truncated: cut, RCode: code})
 	b.EnableCompression()
 	err := b.StartQuestions()
-	if err == nil && q.labels != nil {
+	if err == nil && q.whole {
 		err = b.Question(dnsmessage.Question{Name: q.name, Type: q.typ, Class: q.class})
 	}
 	if err == nil {
 		err = b.StartAnswers()
 	}
-	if err == nil && add != nil {
-		err = add(&b, dnsmessage.ResourceHeader{Name: q.name, Type: q.typ, Class: dnsmessage.ClassINET, TTL: ttl})
+	for _, add := range records {
+		if err == nil {
+			err = add(&b, dnsmessage.ResourceHeader{Name: q.name, Type: q.typ, Class: dnsmessage.ClassINET, TTL: ttl})
+		}
 	}
 	if err == nil && q.edns {
-		err = q.addOPT(&b, why)
+		err = addOPT(&b, why)
 	}
 	msg, ferr := b.Finish()
 	if err != nil || ferr != nil {
@@ -153,7 +189,7 @@ func (q question) build(code dnsmessage.RCode, why reason.Code, add records) []b
 }
 
 // addOPT adds the EDNS record, with an extended error (RFC 8914) for a refusal.
-func (q question) addOPT(b *dnsmessage.Builder, why reason.Code) error {
+func addOPT(b *dnsmessage.Builder, why reason.Code) error {
 	const optionEDE, blocked = 15, 15
 	if err := b.StartAdditionals(); err != nil {
 		return err

@@ -33,14 +33,19 @@ func (c *counted) Write(b []byte) (int, error) {
 
 func (c *counted) Close() error {
 	c.once.Do(func() {
-		c.x.Reason = reason.Done
-		if c.x.Down == 0 {
-			c.x.Reason = reason.NoAnswer
-		}
+		c.x.Reason = exchanged(c.x.Down > 0)
 		c.x.Millis = time.Since(c.began).Milliseconds()
 		c.report(c.x)
 	})
 	return c.Conn.Close()
+}
+
+// exchanged is how a conversation ended.
+func exchanged(answered bool) reason.Code {
+	if answered {
+		return reason.Done
+	}
+	return reason.NoAnswer
 }
 
 // packets is a counted conversation over UDP.

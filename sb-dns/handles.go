@@ -58,7 +58,8 @@ func (h *handles) name(a netip.Addr) (rule.Name, bool) {
 	return n, ok
 }
 
-// enter takes over a handle that the gate knows already.
+// enter takes over a handle that the gate knows already. What stands here
+// already stays.
 func (h *handles) enter(w wire.Handle) error {
 	name, err := rule.ParseName(w.Name)
 	if err != nil {
@@ -66,7 +67,16 @@ func (h *handles) enter(w wire.Handle) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.net.IsHandle(w.Addr) || len(h.byName) >= maxHandles {
+	old, named := h.byName[name]
+	other, taken := h.byAddr[w.Addr]
+	switch {
+	case named && old == w.Addr:
+		return nil
+	case named:
+		return fmt.Errorf("a handle of the gate's: %s for %s, which has %s", w.Addr, name, old)
+	case taken:
+		return fmt.Errorf("a handle of the gate's: %s for %s, which stands for %s", w.Addr, name, other)
+	case !h.net.IsHandle(w.Addr) || len(h.byName) >= maxHandles:
 		return fmt.Errorf("a handle of the gate's: %s cannot stand for %s", w.Addr, name)
 	}
 	h.byName[name], h.byAddr[w.Addr] = w.Addr, name

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"net/netip"
 	"strings"
 
 	"sb/lib/rule"
+	"sb/lib/wire"
 
 	"golang.org/x/net/dns/dnsmessage"
 )
@@ -14,50 +16,78 @@ import (
 type question struct {
 	id        uint16
 	recursion bool
+	whole     bool            // the question below was read, so it can be repeated
 	name      dnsmessage.Name // as asked, the case kept
 	labels    [][]byte
 	typ       dnsmessage.Type
 	class     dnsmessage.Class
 	edns      bool // the asker speaks EDNS, so it can be told why
+	limit     int  // bytes of the longest answer that it takes
 }
 
 var (
 	errDrop   = errors.New("no query") // nothing is answered
 	errFormat = errors.New("malformed query")
+	errOpCode = errors.New("not a standard query")
+	errName   = errors.New("a name that cannot be written")
+)
+
+// The size of an answer over UDP: what every asker takes (RFC 1035, section
+// 2.3.4), and the most that is sent, which fits any path (RFC 9715).
+const (
+	minUDP = 512
+	maxUDP = 1232
 )
 
 // parse reads a query of exactly one question (RFC 1035, section 4.1). The
 // question's name is read as labels here: its presentation form cannot tell a
 // dot in a label from one between two.
-func parse(msg []byte) (question, error) {
+func parse(msg []byte, stream bool) (question, error) {
 	var p dnsmessage.Parser
 	h, err := p.Start(msg)
 	if err != nil || h.Response {
 		return question{}, errDrop
 	}
-	q := question{id: h.ID, recursion: h.RecursionDesired}
-	all, err := p.AllQuestions()
-	if err != nil || len(all) != 1 || h.OpCode != 0 {
-		return q, errFormat
+	q := question{id: h.ID, recursion: h.RecursionDesired, limit: minUDP}
+	if stream {
+		q.limit = wire.MaxMessage
 	}
-	q.name, q.typ, q.class = all[0].Name, all[0].Type, all[0].Class
-	if q.labels, err = labels(msg[12:]); err != nil {
+	if h.OpCode != 0 {
+		return q, errOpCode
+	}
+	q.labels, err = labels(msg[12:])
+	if err != nil {
 		return q, err
 	}
+	all, err := p.AllQuestions()
+	if _, bad := rule.NameFromLabels(q.labels); err != nil && bad != nil {
+		return q, errName // the library takes no label with a dot in it
+	}
+	if err != nil || len(all) != 1 {
+		return q, errFormat
+	}
+	q.name, q.typ, q.class, q.whole = all[0].Name, all[0].Type, all[0].Class, true
 	if p.SkipAllAnswers() != nil || p.SkipAllAuthorities() != nil {
 		return q, errFormat
 	}
+	return q, q.additional(&p, stream)
+}
+
+// additional looks for the EDNS record (RFC 6891), of which there is at most one.
+func (q *question) additional(p *dnsmessage.Parser, stream bool) error {
 	for {
 		h, err := p.AdditionalHeader()
 		if err == dnsmessage.ErrSectionDone {
-			return q, nil
+			return nil
 		}
-		if err != nil {
-			return q, errFormat
+		if err != nil || h.Type == dnsmessage.TypeOPT && q.edns || p.SkipAdditional() != nil {
+			return errFormat
 		}
-		q.edns = q.edns || h.Type == dnsmessage.TypeOPT
-		if p.SkipAdditional() != nil {
-			return q, errFormat
+		if h.Type == dnsmessage.TypeOPT {
+			q.edns = true
+			if !stream {
+				q.limit = min(max(int(h.Class), minUDP), maxUDP)
+			}
 		}
 	}
 }
@@ -82,13 +112,15 @@ func labels(b []byte) ([][]byte, error) {
 	}
 }
 
-// text is the name for the log, whatever its bytes.
+// text is the name for the log, whatever its bytes: only ASCII is lowered.
 func (q question) text() string {
-	parts := make([]string, len(q.labels))
-	for i, l := range q.labels {
-		parts[i] = strings.ToLower(string(l))
+	b := bytes.Join(q.labels, []byte{'.'})
+	for i, c := range b {
+		if 'A' <= c && c <= 'Z' {
+			b[i] = c + 'a' - 'A'
+		}
 	}
-	return strings.Join(parts, ".")
+	return string(b)
 }
 
 // reverse returns the address that a name of in-addr.arpa asks about.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strconv"
 	"syscall"
 
 	"sb/lib/ctl"
@@ -15,6 +16,11 @@ import (
 	"sb/lib/say"
 	"sb/lib/wire"
 )
+
+// wires are the descriptors that sb-dns was given.
+type wires struct {
+	dns, ctl, ready, leash *os.File
+}
 
 func run(args []string) error {
 	flags := say.Flags("sb-dns", "--manifest FILE --dns N [flags]",
@@ -33,6 +39,10 @@ func run(args []string) error {
 	if *file == "" || *dns < 0 {
 		return say.WithHint(say.Usage("sb-dns needs --manifest and --dns"), "sb-run starts it; by hand, see the EXAMPLES of sb-dns(1)")
 	}
+	w, err := take(*dns, *control, *ready, *leash)
+	if err != nil {
+		return err
+	}
 	m, err := manifest.Load(*file)
 	if err != nil {
 		return err
@@ -41,59 +51,83 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	return serve(newServer(m, set), *dns, *control, *ready, *leash)
+	if err := confineSelf(); err != nil {
+		return err
+	}
+	return newServer(m, set).serve(w)
 }
 
-// serve takes the descriptors and answers until a wire, the leash or a signal
-// ends it.
-func serve(s *server, dns, control, ready, leash int) error {
-	wireEnd, err := fd.Take("dns", dns, fd.Stream)
-	if err != nil {
-		return err
-	}
-	var ctlEnd, readyEnd, leashEnd *os.File
+// take claims the descriptors and closes every other that was inherited.
+func take(dns, control, ready, leash int) (w wires, err error) {
 	for _, t := range []struct {
-		to   **os.File
-		name string
-		n    int
-		kind fd.Kind
-	}{{&ctlEnd, "ctl", control, fd.Stream}, {&readyEnd, "ready", ready, fd.Output}, {&leashEnd, "leash", leash, fd.Pipe}} {
-		if t.n >= 0 {
-			if *t.to, err = fd.Take(t.name, t.n, t.kind); err != nil {
-				return err
-			}
+		to       **os.File
+		name     string
+		n        int
+		kind     fd.Kind
+		optional bool
+	}{
+		{&w.dns, "dns", dns, fd.Stream, false},
+		{&w.ctl, "ctl", control, fd.Stream, true},
+		{&w.ready, "ready", ready, fd.Output, true},
+		{&w.leash, "leash", leash, fd.Pipe, true},
+	} {
+		if t.optional && t.n < 0 {
+			continue
+		}
+		if *t.to, err = fd.Take(t.name, t.n, t.kind); err != nil {
+			return w, err
 		}
 	}
-	if err := fd.CloseRest(); err != nil {
-		return err
+	return w, fd.CloseRest()
+}
+
+// close closes what is open of the descriptors.
+func (w wires) close() {
+	for _, f := range []*os.File{w.dns, w.ctl, w.ready, w.leash} {
+		if f != nil {
+			f.Close()
+		}
 	}
-	s.conn = wire.NewConn(wireEnd)
-	ends := make(chan error, 4)
-	if ctlEnd != nil {
-		c, err := ctl.NewConn(ctlEnd)
+}
+
+// serve answers until a wire, the leash or a signal ends it. It takes over the
+// descriptors of w.
+func (s *server) serve(w wires) error {
+	defer w.close()
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	ends := make(chan error, 2)
+	if w.ctl != nil {
+		c, err := ctl.NewConn(w.ctl)
 		if err != nil {
 			return err
 		}
+		defer c.Close()
 		go func() { ends <- s.control(c) }()
 	}
+	s.conn = wire.NewConn(w.dns)
 	// The gate greets too, so readiness cannot wait for it.
-	if err := fd.Ready(readyEnd, say.Version); err != nil {
+	if err := fd.Ready(w.ready, say.Version); err != nil {
 		return err
 	}
 	go func() { ends <- s.answerAll() }()
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	select {
-	case <-fd.Leash(leashEnd):
+	case <-fd.Leash(w.leash):
 		return nil
 	case <-signals:
 		return nil
 	case err := <-ends:
-		if errors.Is(err, io.EOF) {
+		if ended(err) {
 			return nil
 		}
 		return err
 	}
+}
+
+// ended tells the end of a wire, which ends sb-dns as it should, from a fault.
+func ended(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
 }
 
 // answerAll meets the gate and answers what comes over its wire.
@@ -113,7 +147,7 @@ func (s *server) answerAll() error {
 			go s.resolve(rec)
 		case wire.Hello: // another gate took its place
 			if err := s.conn.SendTable(rec.Nonce, s.handles.list()); err != nil {
-				return err
+				return fmt.Errorf("the dns wire: %w", err)
 			}
 		default:
 			return fmt.Errorf("the dns wire: sb-gate sent a %T", rec)
@@ -131,22 +165,32 @@ func (s *server) control(c *ctl.Conn) error {
 		for _, f := range files {
 			f.Close()
 		}
-		answer := ctl.Message{{Key: "ok", Value: m.Get("ask")}}
-		switch m.Get("ask") {
-		case "alive":
-		case "rules":
-			set, err := rule.Load(rule.Source{Origin: "rules", Allow: m.All("allow"), Deny: m.All("deny")})
-			if err != nil {
-				answer = ctl.Message{{Key: "error", Value: err.Error()}}
-				break
-			}
-			s.rules.Store(set)
-			answer = append(answer, ctl.Pair{Key: "generation", Value: m.Get("generation")})
-		default:
-			answer = ctl.Message{{Key: "error", Value: fmt.Sprintf("no such question: %q", m.Get("ask"))}}
+		answer, err := s.obey(m)
+		if err != nil {
+			answer = ctl.Message{{Key: "error", Value: err.Error()}}
 		}
 		if err := c.Send(answer); err != nil {
 			return err
 		}
 	}
+}
+
+func (s *server) obey(m ctl.Message) (ctl.Message, error) {
+	answer := ctl.Message{{Key: "ok", Value: m.Get("ask")}}
+	switch m.Get("ask") {
+	case "alive":
+		return answer, nil
+	case "rules":
+		generation := m.Get("generation")
+		if _, err := strconv.ParseUint(generation, 10, 64); err != nil {
+			return nil, fmt.Errorf("rules: %w", err)
+		}
+		set, err := rule.Load(rule.Source{Origin: "rules", Allow: m.All("allow"), Deny: m.All("deny")})
+		if err != nil {
+			return nil, err
+		}
+		s.rules.Store(set)
+		return append(answer, ctl.Pair{Key: "generation", Value: generation}), nil
+	}
+	return nil, fmt.Errorf("no such question: %q", m.Get("ask"))
 }

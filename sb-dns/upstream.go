@@ -27,24 +27,33 @@ const (
 
 // upstream is the host's own resolver: its hosts file, its nameservers, its VPN.
 type upstream struct {
-	budget budget
+	dial   func(ctx context.Context, network, address string) (net.Conn, error) // to a nameserver
 	report func(wire.Exchange)
+	budget budget
 	slots  chan struct{}
 
 	mu   sync.Mutex
-	kept map[rule.Name]*found
+	kept map[look]*found
 }
 
-// found is what is known of a name, or being asked.
+// look is what is asked for: TypeA stands for the addresses of both families.
+type look struct {
+	name rule.Name
+	typ  dnsmessage.Type
+}
+
+// found is what is known, or being asked.
 type found struct {
-	done  chan struct{} // closed when the fields below are set
-	addrs []netip.Addr
-	why   reason.Code
-	until time.Time
+	done    chan struct{} // closed when the fields below are set
+	addrs   []netip.Addr
+	records []record
+	why     reason.Code // allow-rule if there is something
+	until   time.Time
 }
 
 func newUpstream(report func(wire.Exchange)) *upstream {
-	return &upstream{report: report, slots: make(chan struct{}, maxLooks), kept: map[rule.Name]*found{}}
+	var d net.Dialer
+	return &upstream{dial: d.DialContext, report: report, slots: make(chan struct{}, maxLooks), kept: map[look]*found{}}
 }
 
 // resolve answers the gate: where is a name now?
@@ -53,30 +62,37 @@ func (s *server) resolve(r wire.Resolve) {
 	if name, err := rule.ParseName(r.Name); err == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), lookTime)
 		defer cancel()
-		out.Addrs, out.Reason = s.upstream.addrs(ctx, name, s.rules.Load().Budgeted(name))
-		out.TTL = uint32(keepFound / time.Second)
+		var f *found
+		if f, out.Reason = s.upstream.find(ctx, look{name, dnsmessage.TypeA}, s.rules.Load().Budgeted(name)); f != nil {
+			out.Addrs = f.addrs
+			out.TTL = uint32(keepFound / time.Second)
+		}
 	}
 	s.send(out)
 }
 
-// addrs returns the addresses of a name. budgeted: it counts against the budget
-// of new names.
-func (u *upstream) addrs(ctx context.Context, name rule.Name, budgeted bool) ([]netip.Addr, reason.Code) {
+// find returns what the resolver knows, asked once for all who want it at a time.
+// budgeted: it counts against the budget of new names. There is something only
+// with the reason allow-rule.
+func (u *upstream) find(ctx context.Context, l look, budgeted bool) (*found, reason.Code) {
 	u.mu.Lock()
-	f := u.kept[name]
+	f := u.kept[l]
 	if f == nil || f.over(time.Now()) {
-		if budgeted && f == nil && !u.budget.take(name, time.Now()) {
+		if budgeted && f == nil && !u.budget.take(l.name, time.Now()) {
 			u.mu.Unlock()
 			return nil, reason.ResolveBudget
 		}
 		f = &found{done: make(chan struct{})}
-		u.keep(name, f)
-		go u.look(name, f)
+		u.keep(l, f)
+		go u.look(l, f)
 	}
 	u.mu.Unlock()
 	select {
 	case <-f.done:
-		return f.addrs, f.why
+		if f.why != reason.AllowRule {
+			return nil, f.why
+		}
+		return f, f.why
 	case <-ctx.Done():
 		return nil, reason.NoAnswer
 	}
@@ -94,7 +110,7 @@ func (f *found) over(now time.Time) bool {
 
 // keep remembers an answer and forgets old ones where there are too many; the
 // caller holds mu.
-func (u *upstream) keep(name rule.Name, f *found) {
+func (u *upstream) keep(l look, f *found) {
 	if len(u.kept) >= maxKept {
 		now := time.Now()
 		for n, old := range u.kept {
@@ -109,102 +125,62 @@ func (u *upstream) keep(name rule.Name, f *found) {
 			delete(u.kept, n)
 		}
 	}
-	u.kept[name] = f
+	u.kept[l] = f
 }
 
-func (u *upstream) look(name rule.Name, f *found) {
-	u.slots <- struct{}{}
-	defer func() { <-u.slots }()
+// look asks the resolver and sets what was found.
+func (u *upstream) look(l look, f *found) {
+	defer close(f.done)
 	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
 	defer cancel()
-	// The final dot: the name as it is, no search list.
-	addrs, err := u.resolver(name).LookupNetIP(ctx, "ip", name.String()+".")
-	f.why = lookReason(err)
-	f.until = time.Now().Add(keepFailed)
+	f.why, f.until = reason.NoAnswer, time.Now().Add(keepFailed)
+	select {
+	case u.slots <- struct{}{}:
+		defer func() { <-u.slots }()
+	case <-ctx.Done():
+		return
+	}
+	began := time.Now()
+	var err error
+	if l.typ == dnsmessage.TypeA {
+		// The final dot: the name as it is, no search list.
+		f.addrs, err = u.resolver(l.name).LookupNetIP(ctx, "ip", l.name.String()+".")
+		f.addrs = f.addrs[:min(len(f.addrs), wire.MaxAddrs)]
+	} else {
+		f.records, err = lookOther(ctx, u.resolver(l.name), l)
+	}
+	f.why, f.until = lookReason(err), time.Now().Add(keepFailed)
 	if err == nil {
-		f.addrs, f.why = addrs[:min(len(addrs), wire.MaxAddrs)], reason.AllowRule
 		f.until = time.Now().Add(keepFound)
 	}
-	close(f.done)
+	if !ownResolver {
+		u.report(wire.Exchange{Name: l.name.String(), Server: "system", Millis: time.Since(began).Milliseconds(), Reason: exchanged(err == nil)})
+	}
 }
 
 func lookReason(err error) reason.Code {
 	var e *net.DNSError
-	if errors.As(err, &e) && e.IsNotFound {
+	switch {
+	case err == nil:
+		return reason.AllowRule
+	case errors.As(err, &e) && e.IsNotFound:
 		return reason.NoSuchName
 	}
 	return reason.NoAnswer
 }
 
-// other returns the records of one of the types that a dns: rule opens.
-func (u *upstream) other(ctx context.Context, name rule.Name, t dnsmessage.Type, budgeted bool) (records, reason.Code) {
-	if budgeted && !u.budget.take(name, time.Now()) {
-		return nil, reason.ResolveBudget
-	}
-	u.slots <- struct{}{}
-	defer func() { <-u.slots }()
-	r, full := u.resolver(name), name.String()+"."
-	var add records
-	var err error
-	switch t {
-	case dnsmessage.TypeTXT:
-		var texts []string
-		texts, err = r.LookupTXT(ctx, full)
-		add = txtRecords(texts[:min(len(texts), maxRecords)])
-	case dnsmessage.TypeMX:
-		var mx []*net.MX
-		mx, err = r.LookupMX(ctx, full)
-		add = mxRecords(mx[:min(len(mx), maxRecords)])
-	case dnsmessage.TypeSRV:
-		var srv []*net.SRV
-		_, srv, err = r.LookupSRV(ctx, "", "", full)
-		add = srvRecords(srv[:min(len(srv), maxRecords)])
-	}
-	if err != nil {
-		return nil, lookReason(err)
-	}
-	return add, ""
-}
-
-func mxRecords(all []*net.MX) records {
-	return func(b *dnsmessage.Builder, h dnsmessage.ResourceHeader) error {
-		for _, r := range all {
-			host, err := dnsmessage.NewName(r.Host)
-			if err == nil {
-				err = b.MXResource(h, dnsmessage.MXResource{Pref: r.Pref, MX: host})
-			}
-			if err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-}
-
-func srvRecords(all []*net.SRV) records {
-	return func(b *dnsmessage.Builder, h dnsmessage.ResourceHeader) error {
-		for _, r := range all {
-			host, err := dnsmessage.NewName(r.Target)
-			if err == nil {
-				err = b.SRVResource(h, dnsmessage.SRVResource{Priority: r.Priority, Weight: r.Weight, Port: r.Port, Target: host})
-			}
-			if err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-}
-
 // resolver is the host's, with every conversation counted.
 func (u *upstream) resolver(name rule.Name) *net.Resolver {
 	return &net.Resolver{PreferGo: ownResolver, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-		var d net.Dialer
-		c, err := d.DialContext(ctx, network, address)
+		x := wire.Exchange{Name: name.String(), Server: address}
+		began := time.Now()
+		c, err := u.dial(ctx, network, address)
 		if err != nil {
+			x.Millis, x.Reason = time.Since(began).Milliseconds(), reason.NoAnswer
+			u.report(x)
 			return nil, err
 		}
-		counted := &counted{Conn: c, report: u.report, x: wire.Exchange{Name: name.String(), Server: address}, began: time.Now()}
+		counted := &counted{Conn: c, report: u.report, x: x, began: began}
 		if p, ok := c.(net.PacketConn); ok {
 			return packets{counted, p}, nil // the resolver tells UDP by this
 		}

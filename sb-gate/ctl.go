@@ -32,9 +32,17 @@ func (g *gate) control(c *ctl.Conn) error {
 	}
 }
 
+// obey does what is asked and takes over the files that came along.
 func (g *gate) obey(m ctl.Message, files []*os.File) (ctl.Message, error) {
 	ask := m.Get("ask")
 	answer := ctl.Message{{Key: "ok", Value: ask}}
+	if ask == "audit" && len(files) == 1 {
+		g.log.Replace(files[0])
+		return answer, nil
+	}
+	for _, f := range files {
+		f.Close()
+	}
 	switch ask {
 	case "alive":
 		return answer, nil
@@ -47,14 +55,7 @@ func (g *gate) obey(m ctl.Message, files []*os.File) (ctl.Message, error) {
 		n, err := g.setRules(m)
 		return append(answer, ctl.Pair{Key: "generation", Value: strconv.FormatUint(n, 10)}), err
 	case "audit":
-		if len(files) != 1 {
-			return nil, fmt.Errorf("audit: %d files came, not one", len(files))
-		}
-		g.log.Replace(files[0])
-		return answer, nil
-	}
-	for _, f := range files {
-		f.Close()
+		return nil, fmt.Errorf("audit: %d files came, not one", len(files))
 	}
 	return nil, fmt.Errorf("no such question: %q", ask)
 }

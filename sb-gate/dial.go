@@ -20,112 +20,123 @@ const headStart = 250 * time.Millisecond
 // maxTries bounds the addresses of a name that are tried for one flow.
 const maxTries = 4
 
+// place is an address that a target leads to, and what the rules say of it.
+type place struct {
+	at      netip.AddrPort
+	verdict rule.Verdict
+}
+
 // places returns the addresses to dial for a target, those that the rules and
-// the address classes let it reach; if none, the refusal of the first.
-func (g *gate) places(ctx context.Context, to target, p rule.Proto) ([]netip.AddrPort, netip.AddrPort, rule.Verdict) {
-	port := to.addr.Port()
+// the address classes let it reach; if none, the first that they do not.
+func (g *gate) places(ctx context.Context, to target, p rule.Proto) (good []place, bad place) {
 	if to.name == (rule.Name{}) {
-		return []netip.AddrPort{to.addr}, netip.AddrPort{}, rule.Verdict{}
+		v := g.rules().DialAddr(to.addr.Addr(), p, to.addr.Port())
+		if !v.Allow {
+			return nil, place{to.addr, v}
+		}
+		return []place{{to.addr, v}}, place{}
 	}
 	addrs, why := loopback, reason.AllowRule
 	if !to.name.IsHost() {
 		addrs, why = g.dns.resolve(ctx, to.name)
 	}
 	if why != reason.AllowRule {
-		return nil, to.addr, rule.Verdict{Reason: why}
+		return nil, place{to.addr, rule.Verdict{Reason: why}}
 	}
-	var good []netip.AddrPort
-	var bad rule.Verdict
-	var at netip.AddrPort
 	for _, a := range addrs {
 		a = a.Unmap()
-		v := g.rules().Reach(to.name, a, g.hosts.class(a), p, port)
+		at := place{netip.AddrPortFrom(a, to.addr.Port()), g.rules().Reach(to.name, a, g.hosts.class(a), p, to.addr.Port())}
 		switch {
-		case v.Allow:
-			good = append(good, netip.AddrPortFrom(a, port))
-		case bad.Reason == "":
-			bad, at = v, netip.AddrPortFrom(a, port)
+		case at.verdict.Allow:
+			good = append(good, at)
+		case bad.verdict.Reason == "":
+			bad = at
 		}
 	}
-	return good, at, bad
+	return good, bad
 }
 
 // loopback is where host.sb.internal is.
 var loopback = []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()}
 
-// connect opens a TCP connection to the first place that answers. Each try that
-// came to nothing is a line of the log, as it left the host too.
-func (g *gate) connect(ctx context.Context, to target, places []netip.AddrPort) (*net.TCPConn, reason.Code) {
+// try is the outcome of one connection attempt.
+type try struct {
+	place
+	conn *outerConn
+	why  reason.Code // "" if there is a conn
+}
+
+// connect opens a TCP connection to the first place that answers, and says what
+// the rules say of that one. Each try that came to nothing is a line of the log,
+// as it left the host too.
+func (g *gate) connect(to target, places []place) (*outerConn, rule.Verdict) {
 	places = places[:min(len(places), maxTries)]
-	ctx, cancel := context.WithTimeout(ctx, dialTime)
+	ctx, cancel := context.WithTimeout(g.ctx, dialTime)
 	defer cancel()
-	type result struct {
-		at   netip.AddrPort
-		conn *net.TCPConn
-		why  reason.Code
+	results := make(chan try, len(places))
+	started, ended := 0, 0
+	start := func() {
+		if started < len(places) {
+			at := places[started]
+			started++
+			go func() { results <- g.dialOne(ctx, at) }()
+		}
 	}
-	results := make(chan result, len(places))
-	try := func(at netip.AddrPort) {
-		conn, why := g.dialOne(ctx, at)
-		results <- result{at, conn, why}
-	}
-	started, ended := 1, 0
-	go try(places[0])
-	var won *net.TCPConn
-	why := reason.ConnectFailed
-	for next := time.NewTimer(headStart); ended < started; {
+	start()
+	next := time.NewTicker(headStart)
+	defer next.Stop()
+	var won try
+	for ended < started {
 		select {
+		case <-next.C:
+			if won.conn == nil {
+				start()
+			}
 		case r := <-results:
 			ended++
-			switch {
-			case r.why == "" && won == nil:
-				won = r.conn
+			if r.conn != nil && won.conn == nil {
+				won = r
 				cancel()
-			case r.why == "":
-				g.tried(to, r.at, reason.ConnectFailed)
-				closeNow(r.conn)
-			default:
-				why = r.why
-				g.tried(to, r.at, r.why)
+				continue
 			}
-			if won == nil && started < len(places) {
-				go try(places[started])
-				started++
+			if r.conn != nil { // a second one, too late
+				closeNow(r.conn.conn)
+				r.why = reason.ConnectFailed
 			}
-		case <-next.C:
-			if won == nil && started < len(places) {
-				go try(places[started])
-				started++
-				next.Reset(headStart)
+			g.tried(to, r)
+			if won.conn == nil {
+				start()
 			}
 		}
 	}
-	if won != nil {
-		return won, ""
-	}
-	return nil, why
+	return won.conn, won.verdict
 }
 
 // tried writes the line of a dial that came to nothing.
-func (g *gate) tried(to target, at netip.AddrPort, why reason.Code) {
-	g.log.Record(audit.Line{Verdict: audit.Dial, Gate: audit.TCP, Name: to.name.String(), Address: at.String(), Reason: why,
+func (g *gate) tried(to target, r try) {
+	g.log.Record(audit.Line{Verdict: audit.Dial, Gate: audit.TCP, Name: to.name.String(), Address: r.at.String(), Reason: r.why,
 		Words: []audit.Word{{Key: "by", Value: "guest"}}})
 }
 
 // dialOne connects to one address. What the socket is connected to is compared
 // with it once more, below everything that could have changed it.
-func (g *gate) dialOne(ctx context.Context, at netip.AddrPort) (*net.TCPConn, reason.Code) {
+func (g *gate) dialOne(ctx context.Context, to place) try {
 	d := net.Dialer{ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
-		if got, err := netip.ParseAddrPort(address); err != nil || got != at {
+		if got, err := netip.ParseAddrPort(address); err != nil || got != to.at {
 			return errors.New("another address than the one that was judged")
 		}
 		return nil
 	}}
-	c, err := d.DialContext(ctx, "tcp", at.String())
+	c, err := d.DialContext(ctx, "tcp", to.at.String())
 	if err != nil {
-		return nil, dialReason(err)
+		return try{place: to, why: dialReason(err)}
 	}
-	return c.(*net.TCPConn), ""
+	conn, err := newOuterConn(c.(*net.TCPConn))
+	if err != nil {
+		c.Close()
+		return try{place: to, why: reason.ConnectFailed}
+	}
+	return try{place: to, conn: conn}
 }
 
 func dialReason(err error) reason.Code {
@@ -141,11 +152,4 @@ func dialReason(err error) reason.Code {
 		return reason.ConnectTimeout
 	}
 	return reason.ConnectFailed
-}
-
-// closeNow ends a connection with a reset: nothing that the kernel still holds
-// goes out.
-func closeNow(c *net.TCPConn) {
-	c.SetLinger(0)
-	c.Close()
 }

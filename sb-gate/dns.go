@@ -37,9 +37,18 @@ func (g *gate) serveDNS() error {
 	if err != nil {
 		return fmt.Errorf("serve DNS on the gateway: %w", err)
 	}
+	g.served = append(g.served, udp, listener{tcp})
 	go g.dnsUDP(udp)
 	go g.dnsTCP(tcp)
 	return nil
+}
+
+// listener is one whose Close also ends who waits in Accept.
+type listener struct{ *gonet.TCPListener }
+
+func (l listener) Close() error {
+	l.Shutdown()
+	return l.TCPListener.Close()
 }
 
 func (g *gate) dnsUDP(conn net.PacketConn) {
@@ -53,7 +62,8 @@ func (g *gate) dnsUDP(conn net.PacketConn) {
 			g.denyQuery(reason.DNSMalformed)
 			continue
 		}
-		id, ok := g.dns.query(append([]byte(nil), buf[:n]...), func(answer []byte) { conn.WriteTo(answer, from) })
+		q := wire.Query{Message: append([]byte(nil), buf[:n]...)}
+		id, ok := g.dns.query(q, func(answer []byte) { conn.WriteTo(answer, from) })
 		if !ok {
 			g.denyQuery(reason.QueryBudget)
 			continue
@@ -106,7 +116,7 @@ func (g *gate) dnsConn(c net.Conn) {
 			return
 		}
 		got := make(chan []byte, 1)
-		id, ok := g.dns.query(msg, func(b []byte) { got <- b })
+		id, ok := g.dns.query(wire.Query{Message: msg, Stream: true}, func(b []byte) { got <- b })
 		if !ok {
 			g.denyQuery(reason.QueryBudget)
 			return
@@ -131,6 +141,7 @@ func (g *gate) serveClock() error {
 	if err != nil {
 		return fmt.Errorf("serve the clock on the gateway: %w", err)
 	}
+	g.served = append(g.served, conn)
 	go func() {
 		buf := make([]byte, 128)
 		for {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -12,102 +11,165 @@ import (
 	"sb/lib/reason"
 	"sb/lib/rule"
 
+	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 	"gvisor.dev/gvisor/pkg/waiter"
 )
 
 // flow is one TCP connection of the guest's and its other half outside.
+//
+// One goroutine, serve, owns it and starts the ones that pump; any goroutine may
+// reset it. However it ends, it ends once, and that writes its last lines.
 type flow struct {
 	g       *gate
 	to      target
-	verdict rule.Verdict
-	at      netip.AddrPort // where the outer connection leads
-	outer   *net.TCPConn
-	guest   *guestConn
+	verdict rule.Verdict // about the address that the outer half leads to
+	outer   *outerConn
 	began   time.Time
 	active  atomic.Int64 // when a byte last moved, in Unix nanoseconds
+	parting atomic.Bool  // what the gate says follows what the server says
 
-	up, down atomic.Int64 // payload bytes on the outer socket
-
-	once    sync.Once
-	allowed atomic.Bool // its allow line is in the log
-	parting atomic.Bool // what the gate says follows what the server says
-	why     reason.Code // how it ended
+	mu      sync.Mutex
+	guest   *guestConn // nil until its handshake is complete
+	also    rule.Name  // another name than the handle's that its bytes carry
+	proven  bool       // its bytes are TLS or HTTP
+	allowed bool       // its allow line is in the log
+	over    bool
 }
 
 // handleTCP is called for each SYN of the guest's. The outer connection is made
 // first and the guest's handshake completed after it, so that a server which
 // refuses or is dead looks like one.
 func (g *gate) handleTCP(r *tcp.ForwarderRequest) {
-	f := g.open(dialled(r.ID()))
-	if f == nil {
+	addr := dialled(r.ID())
+	to, ok := g.admit(addr)
+	if !ok {
 		r.Complete(true) // RST: the guest sees "connection refused" at once
 		return
 	}
+	defer g.flows.free(&g.flows.tcp)
+	f := g.dialFlow(to)
+	if f == nil {
+		r.Complete(true)
+		g.flows.dialled(addr)
+		return
+	}
+	defer g.flows.remove(f)
+	met := f.meet(r)
+	g.flows.dialled(addr)
+	if met {
+		f.serve()
+	}
+}
+
+// admit judges a dial and takes a slot for it.
+func (g *gate) admit(addr netip.AddrPort) (target, bool) {
+	to, v := g.judge(addr, rule.TCP)
+	if v.Allow && !g.log.Usable() {
+		v = rule.Verdict{Reason: reason.AuditUnavailable}
+	}
+	if v.Allow {
+		why := g.flows.take(addr)
+		if why == "" {
+			return to, true
+		}
+		v = rule.Verdict{Reason: why}
+	}
+	g.refuse(audit.TCP, to, addr.String(), v)
+	return to, false
+}
+
+// dialFlow makes the outer half; nil if there is none.
+func (g *gate) dialFlow(to target) *flow {
+	ctx, cancel := context.WithTimeout(g.ctx, resolveTime)
+	defer cancel()
+	places, bad := g.places(ctx, to, rule.TCP)
+	if len(places) == 0 {
+		g.refuse(audit.TCP, to, bad.at.String(), bad.verdict)
+		return nil
+	}
+	began := time.Now()
+	outer, v := g.connect(to, places)
+	if outer == nil {
+		return nil
+	}
+	f := &flow{g: g, to: to, verdict: v, outer: outer, began: began}
+	f.touch()
+	// The rules may have been replaced since they were asked, or the gate be at
+	// its end; from here on whoever does that sees this flow.
+	if !g.flows.add(f) {
+		f.reset(reason.GateEnd)
+	} else if !f.stands() {
+		f.reset(reason.PolicyChanged)
+	}
+	return f
+}
+
+// meet completes the guest's handshake. False: the flow is over.
+func (f *flow) meet(r *tcp.ForwarderRequest) bool {
+	if f.isOver() {
+		r.Complete(true)
+		return false
+	}
+	id := r.ID()
+	late := time.AfterFunc(meetTime, func() { f.g.giveUp(id) })
 	var wq waiter.Queue
 	ep, err := r.CreateEndpoint(&wq)
+	late.Stop()
 	r.Complete(err != nil)
 	if err != nil {
 		f.reset(reason.Reset)
-		return
+		return false
 	}
-	f.guest = newGuestConn(&wq, ep)
-	f.serve()
+	guest := newGuestConn(&wq, ep)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.over { // it was reset in the meantime, before there was a guest to tell
+		guest.reset()
+		return false
+	}
+	f.guest = guest
+	return true
 }
 
-// open judges a dial and makes the outer connection; nil if there is none.
-func (g *gate) open(addr netip.AddrPort) *flow {
-	to, v := g.judge(addr, rule.TCP)
-	if !v.Allow {
-		g.refuse(audit.TCP, to, addr, v)
-		return nil
+// giveUp ends a handshake that the guest has begun and does not complete.
+func (g *gate) giveUp(id stack.TransportEndpointID) {
+	if ep := g.stack.FindTransportEndpoint(ipv4.ProtocolNumber, tcp.ProtocolNumber, id, nicID); ep != nil {
+		ep.Abort()
 	}
-	if !g.log.Usable() {
-		g.refuse(audit.TCP, to, addr, rule.Verdict{Reason: reason.AuditUnavailable})
-		return nil
-	}
-	if why := g.flows.take(addr); why != "" {
-		g.refuse(audit.TCP, to, addr, rule.Verdict{Reason: why})
-		return nil
-	}
-	f := g.dialFlow(to, v)
-	g.flows.dialled(addr, f)
-	return f
 }
 
-func (g *gate) dialFlow(to target, v rule.Verdict) *flow {
-	ctx, cancel := context.WithTimeout(context.Background(), resolveTime)
-	defer cancel()
-	places, at, bad := g.places(ctx, to, rule.TCP)
-	if len(places) == 0 {
-		g.refuse(audit.TCP, to, at, bad)
-		return nil
+// stands says whether the rules that are in force now would let the flow be.
+func (f *flow) stands() bool {
+	f.mu.Lock()
+	also, proven := f.also, f.proven
+	f.mu.Unlock()
+	_, v := f.g.judge(f.to.addr, rule.TCP)
+	if v.Allow && f.to.name != (rule.Name{}) {
+		v = f.g.rules().Reach(f.to.name, f.outer.at.Addr(), f.g.hosts.class(f.outer.at.Addr()), rule.TCP, f.outer.at.Port())
 	}
-	conn, _ := g.connect(context.Background(), to, places)
-	if conn == nil {
-		return nil
+	switch {
+	case !v.Allow:
+		return false
+	case !proven && (f.verdict.Raw && !v.Raw || f.verdict.Any && !v.Any):
+		return false // it may be what must be proven now
+	case also != rule.Name{}:
+		return f.g.rules().Dial(also, rule.TCP, f.to.addr.Port()).Allow
 	}
-	f := &flow{g: g, to: to, verdict: v, outer: conn, at: conn.RemoteAddr().(*net.TCPAddr).AddrPort(), began: time.Now()}
-	f.at = netip.AddrPortFrom(f.at.Addr().Unmap(), f.at.Port())
-	f.touch()
-	return f
-}
-
-// judgeAgain decides about an open flow by the rules that are in force now.
-func (g *gate) judgeAgain(f *flow) (target, rule.Verdict) {
-	to, v := g.judge(f.to.addr, rule.TCP)
-	if v.Allow && to.name != (rule.Name{}) {
-		v = g.rules().Reach(to.name, f.at.Addr(), g.hosts.class(f.at.Addr()), rule.TCP, f.at.Port())
-	}
-	return to, v
+	return true
 }
 
 func (f *flow) touch() { f.active.Store(time.Now().UnixNano()) }
 
+func (f *flow) quiet(now time.Time) bool {
+	return now.UnixNano()-f.active.Load() > int64(idleTime)
+}
+
 // serve lets the flow's bytes through as far as they prove what they must.
 func (f *flow) serve() {
 	if f.verdict.Any {
-		if f.allow() {
+		if f.allow(false) {
 			f.splice(nil)
 		}
 		return
@@ -115,7 +177,7 @@ func (f *flow) serve() {
 	first := f.identify()
 	switch first.kind {
 	case kindRaw:
-		if f.allow() {
+		if f.allow(false) {
 			f.splice(first.bytes)
 		}
 	case kindTLS:
@@ -124,21 +186,34 @@ func (f *flow) serve() {
 		f.serveHTTP(first.bytes)
 	case kindEnded:
 		f.finish(reason.Done)
+	case kindBroken:
+		f.reset(reason.Reset)
 	case kindRefused:
 		f.deny(first.gate, first.why, "", "")
 	}
 }
 
 // allow writes the line that lets the flow's bytes out. False: it could not be
-// written, and the flow is over.
-func (f *flow) allow() bool {
-	line := audit.Line{Verdict: audit.Allow, Gate: audit.TCP, Name: f.to.name.String(), Address: f.at.String(), Reason: reason.AllowRule, Rule: f.verdict.Rule}
-	if f.g.log.Allow(line) {
-		f.allowed.Store(true)
-		return true
+// written, or the flow is over.
+func (f *flow) allow(proven bool) bool {
+	f.mu.Lock()
+	if f.over {
+		f.mu.Unlock()
+		return false
 	}
-	f.deny(audit.TCP, reason.AuditUnavailable, "", "")
-	return false
+	line := f.line(audit.Allow, reason.AllowRule)
+	line.Rule = f.verdict.Rule
+	f.proven = proven
+	f.allowed = f.g.log.Allow(line)
+	f.mu.Unlock()
+	if !f.allowed {
+		f.deny(audit.TCP, reason.AuditUnavailable, "", "")
+	}
+	return f.allowed
+}
+
+func (f *flow) line(v audit.Verdict, why reason.Code) audit.Line {
+	return audit.Line{Verdict: v, Gate: audit.TCP, Name: f.to.name.String(), Address: f.outer.at.String(), Reason: why}
 }
 
 // deny refuses what the guest sent on a connection that stands: its line has
@@ -148,59 +223,73 @@ func (f *flow) deny(gate audit.Gate, why reason.Code, name, byRule string) {
 	f.reset(why)
 }
 
+// denyLine writes the line of a refusal, unless the flow is over already.
 func (f *flow) denyLine(gate audit.Gate, why reason.Code, name, byRule string) {
-	if name == "" {
-		name = f.to.name.String()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.over {
+		return
 	}
-	f.g.log.Fold(audit.Line{Verdict: audit.Deny, Gate: gate, Name: name, Address: f.at.String(), Reason: why, Rule: byRule})
+	line := f.line(audit.Deny, why)
+	line.Gate, line.Rule = gate, byRule
+	if name != "" {
+		line.Name = name
+	}
+	f.g.log.Fold(line)
 }
 
 // reset ends both halves at once.
 func (f *flow) reset(why reason.Code) {
-	f.once.Do(func() {
-		f.why = why
-		closeNow(f.outer)
-		if f.guest != nil {
-			f.guest.reset()
-		}
-		f.end()
-	})
+	f.end(why, f.outer.cut)
+	f.mu.Lock()
+	guest := f.guest
+	f.mu.Unlock()
+	if guest != nil {
+		guest.reset()
+	}
 }
 
 // answer refuses with words: the outer half ends at once, the guest's after the
 // answer.
 func (f *flow) answer(why reason.Code, words []byte) {
-	f.once.Do(func() {
-		f.why = why
-		closeNow(f.outer)
+	if f.end(why, f.outer.cut) {
 		f.guest.farewell(words)
-		f.end()
-	})
+	}
 }
 
 // finish ends both halves after everything was passed on.
 func (f *flow) finish(why reason.Code) {
-	f.once.Do(func() {
-		f.why = why
-		f.outer.Close()
+	if f.end(why, f.outer.close) {
 		f.guest.Close()
-		f.end()
-	})
+	}
 }
 
-// end writes the last lines of the flow.
-func (f *flow) end() {
-	defer f.g.flows.end(f)
-	line := audit.Line{Gate: audit.TCP, Name: f.to.name.String(), Address: f.at.String(), Reason: f.why}
+// end ends the outer half and writes the last lines of the flow. False: it had
+// ended.
+func (f *flow) end(why reason.Code, outer func() (up, down int64)) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.over {
+		return false
+	}
+	f.over = true
+	up, down := outer()
 	by := audit.Word{Key: "by", Value: "guest"}
-	if !f.allowed.Load() {
+	if !f.allowed {
 		// The connection was opened, so it is in the log, though nothing of the
 		// guest's went out on it.
-		line.Verdict, line.Words = audit.Dial, []audit.Word{by}
+		line := f.line(audit.Dial, why)
+		line.Words = []audit.Word{by}
 		f.g.log.Record(line)
 	}
-	line.Verdict = audit.Close
-	line.Words = []audit.Word{audit.Int("up", f.up.Load()), audit.Int("down", f.down.Load()),
-		audit.Int("ms", time.Since(f.began).Milliseconds()), by}
+	line := f.line(audit.Close, why)
+	line.Words = []audit.Word{audit.Int("up", up), audit.Int("down", down), audit.Int("ms", time.Since(f.began).Milliseconds()), by}
 	f.g.log.Record(line)
+	return true
+}
+
+func (f *flow) isOver() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.over
 }

@@ -9,19 +9,34 @@ import (
 	"sb/lib/reason"
 )
 
-// flows is the TCP connections that are open or being opened, and their bounds.
+// flows is everything that is open to the outside or being opened, and the
+// bounds of it.
 type flows struct {
-	max int
+	max int // TCP connections
 
 	mu      sync.Mutex
-	open    map[*flow]bool
-	taken   int // slots, from the judgement of a dial to the end of its flow
-	dialing int
-	each    map[netip.AddrPort]int // of those, by what the guest dialled
+	open    map[cutter]bool
+	tcp     int // slots, from the judgement of a dial to the end of its flow
+	udp     int
+	pings   int
+	dialing int // TCP connections of which a half is not complete
+	each    map[netip.AddrPort]int
+	ended   bool          // nothing new is taken
+	idle    chan struct{} // closed when it has ended and nothing is open
+}
+
+// cutter is a flow of either kind.
+type cutter interface {
+	// reset ends the flow, for good, and does nothing to one that has ended.
+	reset(why reason.Code)
+	// stands says whether the rules in force would let it be what it is.
+	stands() bool
+	// quiet is how long no byte has moved beyond what may be.
+	quiet(now time.Time) bool
 }
 
 func newFlows() *flows {
-	return &flows{max: flowLimit(), open: map[*flow]bool{}, each: map[netip.AddrPort]int{}}
+	return &flows{max: flowLimit(), open: map[cutter]bool{}, each: map[netip.AddrPort]int{}, idle: make(chan struct{})}
 }
 
 // flowLimit is how many flows the descriptors of this process allow: one each,
@@ -35,7 +50,8 @@ func flowLimit() int {
 	if syscall.Setrlimit(syscall.RLIMIT_NOFILE, &lim) != nil {
 		syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim)
 	}
-	return int(max(16, min(maxFlows, int64(lim.Cur)-reserveFiles)))
+	spare := int64(lim.Cur) - reserveFiles - maxUDPFlows - maxPings
+	return int(max(16, min(maxFlows, spare)))
 }
 
 // take reserves a slot for a dial to addr, or says which bound is reached.
@@ -43,50 +59,81 @@ func (fs *flows) take(addr netip.AddrPort) reason.Code {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	switch {
-	case fs.taken >= fs.max && fs.max < maxFlows:
+	case fs.ended:
+		return reason.GateEnd
+	case fs.tcp >= fs.max && fs.max < maxFlows:
 		return reason.DescriptorsOut
-	case fs.taken >= fs.max:
+	case fs.tcp >= fs.max:
 		return reason.FlowBudget
 	case fs.dialing >= maxDials || fs.each[addr] >= maxDialsEach:
 		return reason.DialBudget
 	}
-	fs.taken++
+	fs.tcp++
 	fs.dialing++
 	fs.each[addr]++
 	return ""
 }
 
-// dialled gives back the part of a slot that bounds dials: f is the flow that
-// came of it, nil if none did.
-func (fs *flows) dialled(addr netip.AddrPort, f *flow) {
+// dialled gives back the part of a slot that bounds dials: both halves are
+// complete, or came to nothing.
+func (fs *flows) dialled(addr netip.AddrPort) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	fs.dialing--
 	if fs.each[addr]--; fs.each[addr] == 0 {
 		delete(fs.each, addr)
 	}
-	if f == nil {
-		fs.taken--
-	} else {
-		fs.open[f] = true
+}
+
+// takeOne reserves one of most slots that n counts, or says why not.
+func (fs *flows) takeOne(n *int, most int, full reason.Code) reason.Code {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	switch {
+	case fs.ended:
+		return reason.GateEnd
+	case *n >= most:
+		return full
+	}
+	*n++
+	return ""
+}
+
+// free gives back a slot that n counts.
+func (fs *flows) free(n *int) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	*n--
+	fs.settle()
+}
+
+// settle tells who waits for the end that nothing is open; the caller holds mu.
+func (fs *flows) settle() {
+	if fs.ended && fs.tcp+fs.udp+fs.pings == 0 {
+		close(fs.idle)
 	}
 }
 
-// end gives back the slot of a flow.
-func (fs *flows) end(f *flow) {
+// add makes a flow one that recheck, sweep and the end see; false: the end has
+// come already.
+func (fs *flows) add(f cutter) bool {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	if fs.open[f] {
-		delete(fs.open, f)
-		fs.taken--
-	}
+	fs.open[f] = true
+	return !fs.ended
 }
 
-// each calls fn for every open flow.
-func (fs *flows) all() []*flow {
+func (fs *flows) remove(f cutter) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	all := make([]*flow, 0, len(fs.open))
+	delete(fs.open, f)
+}
+
+// all returns every open flow.
+func (fs *flows) all() []cutter {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	all := make([]cutter, 0, len(fs.open))
 	for f := range fs.open {
 		all = append(all, f)
 	}
@@ -103,11 +150,15 @@ func (fs *flows) sweep(done <-chan struct{}) {
 		case <-done:
 			return
 		case now := <-tick.C:
-			for _, f := range fs.all() {
-				if now.UnixNano()-f.active.Load() > int64(idleTime) {
-					f.reset(reason.IdleTimeout)
-				}
-			}
+			fs.sweepAt(now)
+		}
+	}
+}
+
+func (fs *flows) sweepAt(now time.Time) {
+	for _, f := range fs.all() {
+		if f.quiet(now) {
+			f.reset(reason.IdleTimeout)
 		}
 	}
 }
@@ -115,8 +166,16 @@ func (fs *flows) sweep(done <-chan struct{}) {
 // recheck ends the flows that the rules allow no more.
 func (fs *flows) recheck() {
 	for _, f := range fs.all() {
-		if _, v := f.g.judgeAgain(f); !v.Allow {
+		if !f.stands() {
 			f.reset(reason.PolicyChanged)
 		}
 	}
+}
+
+// close lets nothing new begin.
+func (fs *flows) close() {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	fs.ended = true
+	fs.settle()
 }

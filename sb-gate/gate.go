@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"io"
 	"net/netip"
 	"sync/atomic"
 	"time"
@@ -11,6 +13,7 @@ import (
 	"sb/lib/reason"
 	"sb/lib/rule"
 	"sb/sb-gate/journal"
+	"sb/sb-gate/link"
 
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
@@ -21,31 +24,36 @@ const (
 	maxDials       = 256  // of them, still being dialled
 	maxDialsEach   = 16   // to one destination
 	maxUDPFlows    = 256
+	maxPings       = 32   // echo requests that wait for their answer
 	maxQueries     = 1024 // questions in flight to sb-dns
 	maxDNSConns    = 8    // of DNS over TCP
 	reserveFiles   = 64   // descriptors kept for everything but flows
 	proofTime      = 10 * time.Second
 	rawProofTime   = time.Second // where unproven bytes may pass, how long to wait for more of a beginning
 	dialTime       = 8 * time.Second
+	meetTime       = 5 * time.Second // for the guest to complete its handshake
 	resolveTime    = 10 * time.Second
 	lingerTime     = 5 * time.Second             // for a server to finish its answers before a refusal follows them
 	idleTime       = 2*time.Hour + 4*time.Minute // RFC 5382, REQ-5
 	udpIdleTime    = 90 * time.Second
+	endTime        = 3 * time.Second // for the last lines of what was open at the end
 	hostsRefreshed = 5 * time.Second
 )
 
 // gate holds the whole of a sandbox's network.
 type gate struct {
+	ctx    context.Context // ends with the gate, and with it what waits for something
 	net    manifest.Network
 	policy atomic.Pointer[policy]
 	log    *journal.Log
 	names  *names
 	dns    *resolver
+	wire   *link.Endpoint
 	stack  *stack.Stack
+	served []io.Closer // the gateway's own services
 	hosts  hosts
 	flows  *flows
 	ping   *pinger
-	udp    atomic.Int64 // open UDP flows
 }
 
 // policy is the rules in force. A nil policy refuses everything.
@@ -90,8 +98,8 @@ func (g *gate) judge(addr netip.AddrPort, p rule.Proto) (target, rule.Verdict) {
 }
 
 // refuse writes the deny line of a dial; at is the address that was refused.
-func (g *gate) refuse(gate audit.Gate, to target, at netip.AddrPort, v rule.Verdict) {
-	g.log.Fold(audit.Line{Verdict: audit.Deny, Gate: gate, Name: to.name.String(), Address: at.String(), Reason: v.Reason, Rule: v.Rule})
+func (g *gate) refuse(gate audit.Gate, to target, at string, v rule.Verdict) {
+	g.log.Fold(audit.Line{Verdict: audit.Deny, Gate: gate, Name: to.name.String(), Address: at, Reason: v.Reason, Rule: v.Rule})
 }
 
 // hosts caches this host's own addresses, which change with its networks.

@@ -2,12 +2,22 @@ module sb/sb-gate
 
 go 1.26.3
 
-require sb/lib v0.0.0
+require (
+	golang.org/x/net v0.62.0
+	golang.org/x/sys v0.50.0
+	gvisor.dev/gvisor v0.0.0-20260905035102-160fafc42237
+	sb/lib v0.0.0
+)
 
 require (
-	golang.org/x/net v0.62.0 // indirect
-	golang.org/x/sys v0.50.0 // indirect
-	gvisor.dev/gvisor v0.0.0-20260905035102-160fafc42237 // indirect
+	github.com/BurntSushi/toml v1.6.0 // indirect
+	github.com/google/btree v1.1.2 // indirect
+	github.com/landlock-lsm/go-landlock v0.11.2 // indirect
+	github.com/spf13/pflag v1.1.0 // indirect
+	golang.org/x/exp v0.0.0-20250711185948-6ae5c78190dc // indirect
+	golang.org/x/text v0.43.0 // indirect
+	golang.org/x/time v0.15.0 // indirect
+	kernel.org/pub/linux/libs/security/libcap/psx v1.2.78 // indirect
 )
 
 replace sb/lib => ../lib

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"net"
 	"time"
@@ -37,49 +38,47 @@ func (c *guestConn) farewell(answer []byte) {
 	c.Close()
 }
 
-// WriteTo passes what the guest sends to w until it ends, straight from the
-// stack's buffers: a flow that is idle holds none.
-func (c *guestConn) WriteTo(w io.Writer) (total int64, err error) {
+// pass hands what the guest sends to fn until it ends. A buffer is taken when
+// there is something to put in it, and the stack's own lock, under which it also
+// sends, is not held while fn waits for a server.
+func (c *guestConn) pass(fn func([]byte) error) error {
 	wait, notify := waiter.NewChannelEntry(waiter.ReadableEvents | waiter.EventHUp | waiter.EventErr)
 	c.wq.EventRegister(&wait)
 	defer c.wq.EventUnregister(&wait)
-	out := &errWriter{w: w}
 	for {
-		res, terr := c.ep.Read(out, tcpip.ReadOptions{})
-		total += int64(res.Count)
+		err := c.passSome(fn)
 		switch {
-		case out.err != nil:
-			return total, out.err
-		case terr == nil:
-		case is[*tcpip.ErrWouldBlock](terr):
+		case err == errNothingYet:
 			<-notify
-		case is[*tcpip.ErrClosedForReceive](terr):
-			return total, nil
-		default:
-			return total, &net.OpError{Op: "read", Net: "guest", Err: tcpError{terr}}
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return err
 		}
 	}
+}
+
+var errNothingYet = errors.New("nothing to read yet")
+
+// passSome hands what is there to fn.
+func (c *guestConn) passSome(fn func([]byte) error) error {
+	buf := buffers.Get().(*[256 << 10]byte)
+	defer buffers.Put(buf)
+	w := tcpip.SliceWriter(buf[:])
+	res, terr := c.ep.Read(&w, tcpip.ReadOptions{})
+	switch {
+	case terr == nil:
+		c.ep.ModerateRecvBuf(res.Count)
+		return fn(buf[:res.Count])
+	case is[*tcpip.ErrWouldBlock](terr):
+		return errNothingYet
+	case is[*tcpip.ErrClosedForReceive](terr):
+		return io.EOF
+	}
+	return &net.OpError{Op: "read", Net: "guest", Err: errors.New(terr.String())}
 }
 
 func is[T tcpip.Error](err tcpip.Error) bool {
 	_, ok := err.(T)
 	return ok
-}
-
-type tcpError struct{ why tcpip.Error }
-
-func (e tcpError) Error() string { return e.why.String() }
-
-// errWriter keeps the error of a write, which the stack does not pass back.
-type errWriter struct {
-	w   io.Writer
-	err error
-}
-
-func (e *errWriter) Write(b []byte) (int, error) {
-	n, err := e.w.Write(b)
-	if err != nil {
-		e.err = err
-	}
-	return n, err
 }

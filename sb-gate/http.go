@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/netip"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -20,17 +21,20 @@ import (
 // is allowed and is where the flow leads. Nothing of a request goes out before
 // its head was judged.
 func (f *flow) serveHTTP(held []byte) {
-	in := bufio.NewReader(io.MultiReader(bytes.NewReader(held), f.guest))
-	req, host, why, by := f.readRequest(in)
+	// All that was held back fits, so that Buffered tells of every byte of it.
+	in := bufio.NewReaderSize(io.MultiReader(bytes.NewReader(held), f.guest), max(4096, len(held)))
+	f.guest.SetReadDeadline(time.Now().Add(proofTime))
+	req, no := f.readRequest(in)
+	f.readOn()
 	switch {
-	case why != "":
-		f.denyLine(audit.HTTP, why, host, by)
-		f.answer(why, f.forbidden(why, host))
-		return
-	case req == nil:
+	case no.broken:
 		f.reset(reason.Reset)
 		return
-	case !f.allow():
+	case no.why != "":
+		f.denyLine(audit.HTTP, no.why, no.host, no.rule)
+		f.answer(no.why, f.forbidden(no))
+		return
+	case !f.allow(true):
 		return
 	}
 	if req.Upgrade != "" {
@@ -45,76 +49,94 @@ func (f *flow) serveHTTP(held []byte) {
 // passRequests passes req and those that follow it, until the guest ends or one
 // of them is refused.
 func (f *flow) passRequests(req *http1.Request, in *bufio.Reader, down chan error) {
-	for {
-		if err := f.pass(req, in); err != nil {
-			var r http1.Refused
-			if errors.As(err, &r) {
-				f.denyLine(audit.HTTP, r.Code, req.Host, "")
-			}
+	for f.pass(req, in) {
+		next, no := f.readRequest(in)
+		if no.why == "" && next != nil && next.Upgrade != "" {
+			no.why = reason.HTTPUpgrade // only the first answer can be told from the others
+		}
+		switch {
+		case no.broken:
 			f.reset(reason.Reset)
 			<-down
 			return
-		}
-		next, host, why, by := f.readRequest(in)
-		switch {
-		case why == "" && next != nil && next.Upgrade != "":
-			why = reason.HTTPUpgrade // only the first answer can be told from the others
-			fallthrough
-		case why != "":
-			f.refuseLater(why, host, by, down)
+		case no.why != "":
+			f.refuseLater(no, down)
 			return
 		case next == nil:
-			f.settle(f.outer.CloseWrite(), <-down)
+			f.settle(f.outer.closeWrite(), <-down)
 			return
 		}
 		req = next
 	}
+	<-down
 }
 
-func (f *flow) pass(req *http1.Request, in *bufio.Reader) error {
-	out := outerWriter{f}
-	if _, err := out.Write(req.Head); err != nil {
-		return err
+// pass passes a request. False: the flow is over, because a side broke or the
+// request turned out to have no plain end.
+func (f *flow) pass(req *http1.Request, in *bufio.Reader) bool {
+	out := upWriter{f}
+	_, err := out.Write(req.Head)
+	if err == nil {
+		err = req.Body(out, in)
 	}
-	return req.Body(out, in)
+	var r http1.Refused
+	switch {
+	case err == nil:
+		return true
+	case errors.As(err, &r):
+		f.deny(audit.HTTP, r.Code, hostOf(req.Host), "")
+	default:
+		f.reset(reason.Reset)
+	}
+	return false
 }
 
 // refuseLater refuses a request that follows others on its connection: the
 // server's answers to those come first. It is told that no more requests come;
 // when it has answered and ended, the refusal follows.
-func (f *flow) refuseLater(why reason.Code, host, by string, down chan error) {
-	f.denyLine(audit.HTTP, why, host, by)
+func (f *flow) refuseLater(no refusedRequest, down chan error) {
+	f.denyLine(audit.HTTP, no.why, no.host, no.rule)
 	f.parting.Store(true)
-	f.outer.CloseWrite()
+	f.outer.closeWrite()
 	select {
 	case err := <-down:
 		if err == nil {
-			f.answer(why, f.forbidden(why, host))
+			f.answer(no.why, f.forbidden(no))
 		}
 	case <-time.After(lingerTime):
+		f.reset(no.why)
+		<-down
 	}
-	f.reset(why)
 }
 
-// readRequest reads a request's head and judges it. A nil request without a
-// reason means that the guest has ended.
-func (f *flow) readRequest(in *bufio.Reader) (req *http1.Request, host string, why reason.Code, by string) {
+// refusedRequest is why a request is not let through.
+type refusedRequest struct {
+	why    reason.Code
+	host   string // that it asked for, as far as it could be read
+	rule   string
+	broken bool // the guest's half broke; there is nothing to answer
+}
+
+// readRequest reads a request's head and judges it. A nil request that is not
+// refused means that the guest has ended.
+func (f *flow) readRequest(in *bufio.Reader) (*http1.Request, refusedRequest) {
 	req, err := http1.Read(in)
 	var r http1.Refused
 	switch {
 	case errors.As(err, &r):
-		return nil, "", r.Code, ""
+		return nil, refusedRequest{why: r.Code}
+	case err == io.EOF:
+		return nil, refusedRequest{}
+	case err == io.ErrUnexpectedEOF, os.IsTimeout(err):
+		return nil, refusedRequest{why: reason.HTTPMalformed}
 	case err != nil:
-		return nil, "", "", ""
+		return nil, refusedRequest{broken: true}
 	}
-	host, why, by = f.checkHost(req.Host)
-	if why == "" && req.Upgrade != "" {
-		why = checkUpgrade(req.Upgrade)
+	no := f.checkHost(req.Host)
+	if no.why == "" && req.Upgrade != "" {
+		no.why = checkUpgrade(req.Upgrade)
 	}
-	if why != "" {
-		return nil, host, why, by
-	}
-	return req, host, "", ""
+	return req, no
 }
 
 // checkUpgrade lets websocket and Docker's raw streams through: they stay with
@@ -131,61 +153,66 @@ func checkUpgrade(protocol string) reason.Code {
 
 // checkHost judges the Host of a request: a name as in a ClientHello, or the
 // very address that was dialled. Its port, if it has one, is the dialled one.
-func (f *flow) checkHost(text string) (host string, why reason.Code, by string) {
-	host, port := text, ""
-	if i := strings.LastIndexByte(text, ':'); i >= 0 && !strings.HasSuffix(text, "]") {
-		host, port = text[:i], text[i+1:]
-	}
-	if port != "" {
+func (f *flow) checkHost(text string) refusedRequest {
+	host := hostOf(text)
+	if port := strings.TrimPrefix(text[len(host):], ":"); port != "" {
 		n, err := strconv.ParseUint(port, 10, 16)
 		if err != nil {
-			return host, reason.HTTPMalformed, ""
+			return refusedRequest{host: host, why: reason.HTTPMalformed}
 		}
 		if uint16(n) != f.to.addr.Port() {
-			return host, reason.HostMismatch, ""
+			return refusedRequest{host: host, why: reason.HostMismatch}
 		}
 	}
 	if a, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
-		if (f.to.name == rule.Name{}) && a.Unmap() == f.at.Addr() {
-			return host, "", ""
+		if (f.to.name == rule.Name{}) && a.Unmap() == f.outer.at.Addr() {
+			return refusedRequest{host: host}
 		}
-		return host, reason.HostMismatch, ""
+		return refusedRequest{host: host, why: reason.HostMismatch}
 	}
 	name, err := rule.ParseName(host)
 	if err != nil {
-		return host, reason.HTTPMalformed, ""
+		return refusedRequest{host: host, why: reason.HTTPMalformed}
 	}
-	why, by = f.proves(name, proofHTTP)
-	return name.String(), why, by
+	no := refusedRequest{host: name.String()}
+	no.why, no.rule = f.proves(name, proofHTTP)
+	return no
+}
+
+// hostOf is the Host field without its port.
+func hostOf(text string) string {
+	if i := strings.LastIndexByte(text, ':'); i >= 0 && !strings.HasSuffix(text, "]") {
+		return text[:i]
+	}
+	return text
 }
 
 // forbidden is the gate's own answer, with the rule that would allow it.
-func (f *flow) forbidden(why reason.Code, host string) []byte {
-	target := host
+func (f *flow) forbidden(no refusedRequest) []byte {
+	target := no.host
 	if target == "" {
 		target = f.to.name.String()
 	}
 	fix := ""
-	if r := rule.Suggest(target, rule.TCP, f.to.addr.Port(), why, f.at.Addr()); r != "" {
+	if r := rule.Suggest(target, rule.TCP, f.to.addr.Port(), no.why, f.outer.at.Addr()); r != "" {
 		fix = "To allow it: --allow " + r
 	}
-	return http1.Forbidden(why, host, fix)
+	return http1.Forbidden(no.why, no.host, fix)
 }
 
 // upgrade passes a request that asks for another protocol and waits for its
 // answer: after a 101 everything passes as it is, else HTTP goes on. The guest
 // may not say more before it knows.
 func (f *flow) upgrade(req *http1.Request, in *bufio.Reader) {
-	if err := f.pass(req, in); err != nil {
-		f.reset(reason.Reset)
+	if !f.pass(req, in) {
 		return
 	}
 	if in.Buffered() > 0 {
-		f.deny(audit.HTTP, reason.HTTPUpgrade, req.Host, "")
+		f.deny(audit.HTTP, reason.HTTPUpgrade, hostOf(req.Host), "")
 		return
 	}
 	answers := bufio.NewReader(f.outer)
-	switched, err := http1.Switched(guestWriter{f}, answers)
+	switched, err := http1.Switched(downWriter{f}, answers)
 	if err != nil {
 		f.reset(reason.Reset)
 		return
@@ -196,12 +223,15 @@ func (f *flow) upgrade(req *http1.Request, in *bufio.Reader) {
 		f.settle(f.passUp(nil), <-down)
 		return
 	}
-	next, host, why, by := f.readRequest(in)
+	next, no := f.readRequest(in)
 	switch {
-	case why != "":
-		f.refuseLater(why, host, by, down)
+	case no.broken:
+		f.reset(reason.Reset)
+		<-down
+	case no.why != "":
+		f.refuseLater(no, down)
 	case next == nil:
-		f.settle(f.outer.CloseWrite(), <-down)
+		f.settle(f.outer.closeWrite(), <-down)
 	default:
 		f.passRequests(next, in, down)
 	}
@@ -209,21 +239,19 @@ func (f *flow) upgrade(req *http1.Request, in *bufio.Reader) {
 
 // passDownFrom passes what was read ahead of the server's bytes, then the rest.
 func (f *flow) passDownFrom(r *bufio.Reader) error {
-	if n := r.Buffered(); n > 0 {
-		b, _ := r.Peek(n)
-		if _, err := (guestWriter{f}).Write(b); err != nil {
-			f.reset(reason.Reset)
-			return err
-		}
+	ahead, _ := r.Peek(r.Buffered())
+	if err := f.down(ahead); err != nil {
+		f.reset(reason.Reset)
+		return err
 	}
 	return f.passDown()
 }
 
-// guestWriter counts what comes in.
-type guestWriter struct{ f *flow }
+// upWriter and downWriter are the two directions of a flow.
+type (
+	upWriter   struct{ f *flow }
+	downWriter struct{ f *flow }
+)
 
-func (w guestWriter) Write(b []byte) (int, error) {
-	w.f.down.Add(int64(len(b)))
-	w.f.touch()
-	return w.f.guest.Write(b)
-}
+func (w upWriter) Write(b []byte) (int, error)   { return len(b), w.f.up(b) }
+func (w downWriter) Write(b []byte) (int, error) { return len(b), w.f.down(b) }

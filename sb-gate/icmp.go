@@ -59,60 +59,68 @@ func (p *pinger) take(a netip.Addr, now time.Time) bool {
 }
 
 // handleICMP answers an echo request of the guest's if the host that it is for
-// answers ours. Everything else is dropped.
+// answers ours. Nothing else of ICMP comes through the frame filter.
 func (g *gate) handleICMP(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bool {
-	addr := netip.AddrPortFrom(addrOf(id.LocalAddress), 0)
-	if addr.Addr() == g.net.Gateway() {
+	addr := addrOf(id.LocalAddress)
+	if addr == g.net.Gateway() {
 		return false // the stack answers for its own address
 	}
-	h := header.ICMPv4(pkt.TransportHeader().Slice())
-	if len(h) < header.ICMPv4MinimumSize || h.Type() != header.ICMPv4Echo || h.Code() != 0 {
-		g.refuse(audit.ICMP, target{addr: addr}, addr, rule.Verdict{Reason: reason.ICMPType})
-		return true
-	}
-	to, v := g.judge(addr, rule.ICMP)
-	switch {
-	case !v.Allow:
-	case !g.log.Usable():
+	to, v := g.judge(netip.AddrPortFrom(addr, 0), rule.ICMP)
+	if v.Allow && !g.log.Usable() {
 		v = rule.Verdict{Reason: reason.AuditUnavailable}
-	case !g.ping.take(addr.Addr(), time.Now()):
+	}
+	if v.Allow && !g.ping.take(addr, time.Now()) {
 		v = rule.Verdict{Reason: reason.PingBudget}
-	default:
-		request := append([]byte(nil), h...)
-		request = append(request, pkt.Data().AsRange().ToSlice()...)
-		go g.echo(to, v, request)
+	}
+	if v.Allow {
+		if why := g.flows.takeOne(&g.flows.pings, maxPings, reason.PingBudget); why != "" {
+			v = rule.Verdict{Reason: why}
+		}
+	}
+	if !v.Allow {
+		g.refuse(audit.ICMP, to, addr.String(), v)
 		return true
 	}
-	g.refuse(audit.ICMP, to, addr, v)
+	request := append([]byte(nil), pkt.TransportHeader().Slice()...)
+	request = append(request, pkt.Data().AsRange().ToSlice()...)
+	go func() {
+		defer g.flows.free(&g.flows.pings)
+		g.echo(to, request)
+	}()
 	return true
 }
 
 // echo pings the host in the gate's own words and, if it answers, gives the
 // guest its own back.
-func (g *gate) echo(to target, v rule.Verdict, request []byte) {
-	ctx, cancel := context.WithTimeout(context.Background(), resolveTime)
+func (g *gate) echo(to target, request []byte) {
+	ctx, cancel := context.WithTimeout(g.ctx, resolveTime)
 	defer cancel()
-	places, at, bad := g.places(ctx, to, rule.ICMP)
+	places, bad := g.places(ctx, to, rule.ICMP)
 	if len(places) == 0 {
-		g.refuse(audit.ICMP, to, at, bad)
+		g.refuse(audit.ICMP, to, bad.at.Addr().String(), bad.verdict)
 		return
 	}
-	conn, err := openPing(places[0].Addr())
+	at, v := places[0].at.Addr(), places[0].verdict
+	conn, err := openPing(at)
 	if err != nil {
-		g.refuse(audit.ICMP, to, places[0], rule.Verdict{Reason: reason.PingUnavailable})
+		g.refuse(audit.ICMP, to, at.String(), rule.Verdict{Reason: reason.PingUnavailable})
 		return
 	}
 	defer conn.Close()
-	line := audit.Line{Verdict: audit.Allow, Gate: audit.ICMP, Name: to.name.String(), Address: places[0].Addr().String(), Reason: reason.AllowRule, Rule: v.Rule}
+	defer context.AfterFunc(g.ctx, func() { conn.Close() })()
+	line := audit.Line{Verdict: audit.Allow, Gate: audit.ICMP, Name: to.name.String(), Address: at.String(), Reason: reason.AllowRule, Rule: v.Rule}
 	if !g.log.Allow(line) {
-		g.refuse(audit.ICMP, to, places[0], rule.Verdict{Reason: reason.AuditUnavailable})
+		g.refuse(audit.ICMP, to, at.String(), rule.Verdict{Reason: reason.AuditUnavailable})
 		return
 	}
 	began := time.Now()
-	up, down, err := pingOnce(conn, places[0].Addr())
+	up, down, err := pingOnce(conn, at)
 	line.Verdict, line.Reason, line.Rule = audit.Close, reason.Done, ""
 	if err != nil {
 		line.Reason = reason.NoAnswer
+	}
+	if g.ctx.Err() != nil {
+		line.Reason = reason.GateEnd
 	}
 	line.Words = []audit.Word{audit.Int("up", up), audit.Int("down", down), audit.Int("ms", time.Since(began).Milliseconds()), {Key: "by", Value: "guest"}}
 	g.log.Record(line)

@@ -2,16 +2,16 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"sb/lib/audit"
 	"sb/lib/reason"
 	"sb/sb-gate/hello"
 	"sb/sb-gate/http1"
-
-	"golang.org/x/sys/unix"
 )
 
 // kind is what a flow turned out to be.
@@ -22,8 +22,9 @@ const (
 	kindRefused             // nothing that may pass
 	kindTLS
 	kindHTTP
-	kindRaw   // neither, and the rule lets it pass
-	kindEnded // one side ended before anything was said
+	kindRaw    // neither, and the rule lets it pass
+	kindEnded  // one side ended before anything was said
+	kindBroken // one side reset it before anything was said
 )
 
 // first is what a flow began with.
@@ -40,73 +41,76 @@ func refused(gate audit.Gate, why reason.Code) first {
 	return first{kind: kindRefused, gate: gate, why: why}
 }
 
+var past = time.Unix(1, 0)
+
 // identify reads the guest's first bytes until it is clear what they are. None
 // of them has been passed on when it returns. A server that speaks before them
 // shows that this is neither TLS nor HTTP.
 func (f *flow) identify() first {
-	guest := make(chan first, 1)
-	server := make(chan bool, 1)
-	go func() { guest <- f.readFirst() }()
-	go func() { server <- f.serverSpeaks() }()
+	f.guest.SetReadDeadline(time.Now().Add(proofTime))
+	guest, server := make(chan first, 1), make(chan error, 1)
+	var hurry atomic.Bool
+	go func() { guest <- f.readFirst(&hurry) }()
+	go func() { server <- f.outer.speaks() }()
 	var got first
-	spoke := false
+	heard := os.ErrDeadlineExceeded
 	select {
 	case got = <-guest:
-		f.outer.SetReadDeadline(time.Now())
+		f.outer.conn.SetReadDeadline(past)
 		<-server
-	case spoke = <-server:
-		f.guest.SetReadDeadline(time.Now())
+	case heard = <-server:
+		hurry.Store(true)
+		f.guest.SetReadDeadline(past)
 		got = <-guest
-		if got.kind == kindMore && !spoke {
-			got.kind = kindEnded
-		}
 	}
-	f.guest.SetReadDeadline(time.Time{})
-	f.outer.SetReadDeadline(time.Time{})
+	f.readOn()
 	if got.kind == kindMore {
-		return f.unclear(got, spoke)
+		return f.unclear(got, heard)
 	}
 	return got
 }
 
-// unclear decides about a guest that has said nothing, or not enough, until the
-// server spoke, the time was up or it ended.
-func (f *flow) unclear(got first, spoke bool) first {
-	switch {
-	case f.verdict.Raw:
-		return first{kind: kindRaw, bytes: got.bytes}
-	case spoke:
-		return refused(audit.TCP, reason.ServerFirst)
-	case len(got.bytes) > 0:
-		return refused(audit.TCP, reason.NotIdentified)
-	case got.err == io.EOF:
-		return first{kind: kindEnded}
-	case os.IsTimeout(got.err):
-		return refused(audit.TCP, reason.NothingSent)
+// readOn lets both halves be read without a deadline again, unless the flow is
+// over: then the deadline is what ends those who read.
+func (f *flow) readOn() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.over {
+		f.guest.SetReadDeadline(time.Time{})
+		f.outer.conn.SetReadDeadline(time.Time{})
 	}
-	return refused(audit.TCP, reason.Reset)
 }
 
-// serverSpeaks waits until the server has sent a byte, which is left where it
-// is, or has ended (false). A deadline in the past ends the wait.
-func (f *flow) serverSpeaks() (spoke bool) {
-	raw, err := f.outer.SyscallConn()
-	if err != nil {
-		return false
+// unclear decides about a guest that has said nothing, or not enough, until the
+// server spoke or ended (heard), the time was up or the guest ended.
+func (f *flow) unclear(got first, heard error) first {
+	timeUp := os.IsTimeout(got.err)
+	switch {
+	case heard != nil && !errors.Is(heard, os.ErrDeadlineExceeded):
+		if heard == io.EOF {
+			return first{kind: kindEnded}
+		}
+		return first{kind: kindBroken}
+	case got.err != io.EOF && !timeUp:
+		return first{kind: kindBroken}
+	case f.verdict.Raw:
+		return first{kind: kindRaw, bytes: got.bytes}
+	case heard == nil:
+		return refused(audit.TCP, reason.ServerFirst)
+	case hello.Looks(got.bytes):
+		return refused(audit.TLS, reason.HelloMalformed) // it stops in the middle
+	case len(got.bytes) > 0:
+		return refused(audit.TCP, reason.NotIdentified)
+	case timeUp:
+		return refused(audit.TCP, reason.NothingSent)
 	}
-	raw.Read(func(fd uintptr) bool {
-		var b [1]byte
-		n, _, err := unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
-		spoke = n > 0
-		return err != unix.EAGAIN && err != unix.EINTR
-	})
-	return spoke
+	return first{kind: kindEnded}
 }
 
 // readFirst reads until it is clear what the bytes are, or none come any more.
-func (f *flow) readFirst() first {
-	start := time.Now()
-	f.guest.SetReadDeadline(start.Add(proofTime))
+// Where unproven bytes may pass, it does not wait for long once it has some. In
+// a hurry it waits for none.
+func (f *flow) readFirst(hurry *atomic.Bool) first {
 	var held []byte
 	buf := make([]byte, 4096)
 	for {
@@ -114,6 +118,9 @@ func (f *flow) readFirst() first {
 		if n > 0 {
 			if len(held) == 0 && f.verdict.Raw {
 				f.guest.SetReadDeadline(time.Now().Add(rawProofTime))
+				if hurry.Load() {
+					f.guest.SetReadDeadline(past)
+				}
 			}
 			held = append(held, buf[:n]...)
 			f.touch()

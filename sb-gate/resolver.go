@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"sync"
@@ -21,12 +23,30 @@ type resolver struct {
 	last atomic.Uint32
 
 	mu       sync.Mutex
-	queries  map[uint32]func(message []byte)
-	resolves map[uint32]chan wire.Resolved
+	queries  map[uint32]asked
+	resolves map[uint32]resolving
+}
+
+// asked is a question of the guest's that waits for its answer.
+type asked struct {
+	query wire.Query
+	send  func(message []byte)
+}
+
+// resolving is a dial that waits for addresses.
+type resolving struct {
+	name rule.Name
+	got  chan wire.Resolved
 }
 
 func newResolver(g *gate, conn *wire.Conn) *resolver {
-	return &resolver{g: g, conn: conn, queries: map[uint32]func([]byte){}, resolves: map[uint32]chan wire.Resolved{}}
+	r := &resolver{g: g, conn: conn, queries: map[uint32]asked{}, resolves: map[uint32]resolving{}}
+	// Answers to a gate that died may still come: they must fit no question of
+	// this one's.
+	var first [4]byte
+	rand.Read(first[:])
+	r.last.Store(binary.BigEndian.Uint32(first[:]))
+	return r
 }
 
 // greet learns the handles that stand already.
@@ -56,18 +76,18 @@ func (r *resolver) read() error {
 			}
 		case wire.Resolved:
 			r.mu.Lock()
-			c := r.resolves[rec.ID]
-			delete(r.resolves, rec.ID)
-			r.mu.Unlock()
-			if c != nil {
-				c <- rec
+			if w, ok := r.resolves[rec.ID]; ok {
+				delete(r.resolves, rec.ID)
+				w.got <- rec
 			}
+			r.mu.Unlock()
 		case wire.Exchange:
 			r.exchange(rec)
 		case wire.Hello: // another sb-dns took its place
 			if err := r.conn.SendTable(rec.Nonce, r.g.names.list()); err != nil {
 				return fmt.Errorf("the dns wire: %w", err)
 			}
+			go r.askAgain() // the one before threw away what it was asked
 		default:
 			return fmt.Errorf("the dns wire: sb-dns sent a %T", rec)
 		}
@@ -76,18 +96,36 @@ func (r *resolver) read() error {
 
 // query asks sb-dns what to answer to the guest; send gets the answer's bytes,
 // once, or never. False: too many questions are in flight.
-func (r *resolver) query(message []byte, send func([]byte)) (id uint32, ok bool) {
-	id = r.last.Add(1)
+func (r *resolver) query(q wire.Query, send func([]byte)) (id uint32, ok bool) {
+	q.ID = r.last.Add(1)
 	r.mu.Lock()
 	ok = len(r.queries) < maxQueries
 	if ok {
-		r.queries[id] = send
+		r.queries[q.ID] = asked{q, send}
 	}
 	r.mu.Unlock()
-	if ok && r.conn.Send(wire.Query{ID: id, Message: message}) != nil {
-		r.forget(id)
+	if ok && r.conn.Send(q) != nil {
+		r.forget(q.ID)
 	}
-	return id, ok
+	return q.ID, ok
+}
+
+// askAgain sends every question that waits once more.
+func (r *resolver) askAgain() {
+	r.mu.Lock()
+	var all []any
+	for id, w := range r.resolves {
+		all = append(all, wire.Resolve{ID: id, Name: w.name.String()})
+	}
+	for _, a := range r.queries {
+		all = append(all, a.query)
+	}
+	r.mu.Unlock()
+	for _, rec := range all {
+		if r.conn.Send(rec) != nil {
+			return
+		}
+	}
 }
 
 // forget gives up waiting for an answer.
@@ -101,10 +139,10 @@ func (r *resolver) forget(id uint32) {
 // only if the rules here say so too.
 func (r *resolver) answer(a wire.Answer) error {
 	r.mu.Lock()
-	send := r.queries[a.ID]
+	send := r.queries[a.ID].send
 	delete(r.queries, a.ID)
 	r.mu.Unlock()
-	line := audit.Line{Verdict: audit.Deny, Gate: audit.DNS, Name: a.Name, Reason: a.Reason, Rule: a.Rule}
+	line := audit.Line{Verdict: audit.Deny, Gate: audit.DNS, Name: a.Name, Reason: known(a.Reason), Rule: a.Rule}
 	if a.Type != "" && a.Type != "a" {
 		line.Words = []audit.Word{{Key: "type", Value: a.Type}}
 	}
@@ -159,9 +197,9 @@ func (r *resolver) exchange(x wire.Exchange) {
 // resolve asks where a name is now.
 func (r *resolver) resolve(ctx context.Context, name rule.Name) ([]netip.Addr, reason.Code) {
 	id := r.last.Add(1)
-	c := make(chan wire.Resolved, 1)
+	w := resolving{name, make(chan wire.Resolved, 1)}
 	r.mu.Lock()
-	r.resolves[id] = c
+	r.resolves[id] = w
 	r.mu.Unlock()
 	defer func() {
 		r.mu.Lock()
@@ -172,12 +210,23 @@ func (r *resolver) resolve(ctx context.Context, name rule.Name) ([]netip.Addr, r
 		return nil, reason.NoAnswer
 	}
 	select {
-	case rec := <-c:
-		if len(rec.Addrs) == 0 && rec.Reason == reason.AllowRule {
+	case rec := <-w.got:
+		switch {
+		case rec.Reason != reason.AllowRule:
+			return nil, known(rec.Reason)
+		case len(rec.Addrs) == 0:
 			return nil, reason.NoSuchName
 		}
 		return rec.Addrs, rec.Reason
 	case <-ctx.Done():
 		return nil, reason.NoAnswer
 	}
+}
+
+// known is a reason that sb-dns gave, if it is one.
+func known(why reason.Code) reason.Code {
+	if _, ok := reason.Explain(why); ok {
+		return why
+	}
+	return reason.NoAnswer
 }

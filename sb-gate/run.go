@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -58,6 +59,9 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
+	if err := confineSelf(); err != nil {
+		return err
+	}
 	return serve(m, set, w)
 }
 
@@ -87,55 +91,114 @@ func take(frames, dns, log, control, ready, leash int) (w wires, err error) {
 	return w, fd.CloseRest()
 }
 
-// serve runs the gate until a wire, the leash or a signal ends it.
-func serve(m *manifest.Manifest, set *rule.Set, w wires) error {
-	g := &gate{net: m.Network, names: newNames(m.Network), flows: newFlows(), ping: &pinger{last: map[netip.Addr]time.Time{}}}
+// serve runs the gate until a wire, the leash or a signal ends it. It takes over
+// the descriptors of w.
+func serve(m *manifest.Manifest, set *rule.Set, w wires) (err error) {
+	defer w.close()
+	// From the first line of the log on, the end has its line too.
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	ctx, cancel := context.WithCancel(context.Background())
+	g := &gate{ctx: ctx, net: m.Network, names: newNames(m.Network), flows: newFlows(), ping: &pinger{last: map[netip.Addr]time.Time{}}}
 	g.policy.Store(&policy{set: set})
 	var control *ctl.Conn
 	if w.ctl != nil {
-		var err error
 		if control, err = ctl.NewConn(w.ctl); err != nil {
+			cancel()
 			return err
 		}
+		defer control.Close()
 	}
 	g.log = journal.New(w.audit, func() {
 		if control != nil {
 			control.Send(ctl.Message{{Key: "event", Value: "rotate"}})
 		}
 	})
-	defer g.log.Close()
-	g.log.Record(audit.Line{Verdict: audit.Note, Gate: audit.Run, Name: m.Name, Reason: reason.GateStart,
-		Words: []audit.Word{{Key: "version", Value: say.Version}, {Key: "manifest", Value: m.Digest[:16]}, audit.Int("rules", int64(len(m.Rules.Allow)+len(m.Rules.Deny)))}})
+	words := []audit.Word{{Key: "version", Value: say.Version}, {Key: "manifest", Value: m.Digest[:16]}, audit.Int("rules", int64(len(m.Rules.Allow)+len(m.Rules.Deny)))}
+	g.log.Record(audit.Line{Verdict: audit.Note, Gate: audit.Run, Name: m.Name, Reason: reason.GateStart, Words: words})
+	err = g.run(w, control, signals)
+	g.end(w, cancel)
+	g.log.Unfold()
+	g.log.Record(audit.Line{Verdict: audit.Note, Gate: audit.Run, Name: m.Name, Reason: reason.GateEnd})
+	if lerr := g.log.Close(); err == nil && lerr != nil {
+		err = fmt.Errorf("write the audit log: %w", lerr)
+	}
+	return err
+}
 
-	wireEnd, err := link.New(w.frames, filter(m.Network), func(why reason.Code) {
+// run starts everything and waits until something ends it: without an error if
+// the gate was told to end.
+func (g *gate) run(w wires, control *ctl.Conn, signals <-chan os.Signal) error {
+	done := make(chan struct{})
+	defer close(done)
+	told := toldToEnd(w.leash, signals, done)
+	met := make(chan error, 1)
+	g.dns = newResolver(g, wire.NewConn(w.dns))
+	go func() { met <- g.dns.greet() }()
+	select {
+	case <-told:
+		return nil
+	case err := <-met:
+		if err != nil {
+			return fmt.Errorf("meet sb-dns: %w", err)
+		}
+	}
+	if err := g.openWire(w.frames); err != nil {
+		return err
+	}
+	ends := make(chan error, 2)
+	go func() { ends <- g.dns.read() }()
+	if control != nil {
+		go func() { ends <- g.control(control) }()
+	}
+	go g.flows.sweep(done)
+	if err := fd.Ready(w.ready, say.Version); err != nil {
+		return err
+	}
+	select {
+	case <-told:
+		return nil
+	case <-g.wire.Ended():
+		return g.wire.Err()
+	case err := <-ends:
+		if ended(err) {
+			return nil
+		}
+		return err
+	}
+}
+
+// ended tells the end of a wire, which ends the gate as it should, from a fault.
+func ended(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
+}
+
+// toldToEnd is closed when the leash ends or a signal comes.
+func toldToEnd(leash *os.File, signals <-chan os.Signal, done <-chan struct{}) <-chan struct{} {
+	told := make(chan struct{})
+	end := fd.Leash(leash)
+	go func() {
+		select {
+		case <-end:
+			close(told)
+		case <-signals:
+			close(told)
+		case <-done:
+		}
+	}()
+	return told
+}
+
+// openWire brings up everything that judges, and last the wire.
+func (g *gate) openWire(frames *os.File) (err error) {
+	g.wire, err = link.New(frames, filter(g.net), func(why reason.Code) {
 		g.log.Fold(audit.Line{Verdict: audit.Deny, Gate: audit.Frame, Reason: why})
 	})
 	if err != nil {
 		return err
 	}
-	defer wireEnd.Close()
-	ends := make(chan error, 8)
-	if err := g.start(wireEnd, w, control, ends); err != nil {
-		return err
-	}
-	if err := fd.Ready(w.ready, say.Version); err != nil {
-		return err
-	}
-	err = g.wait(wireEnd, w, ends)
-	for _, f := range g.flows.all() {
-		f.reset(reason.GateEnd)
-	}
-	g.log.Record(audit.Line{Verdict: audit.Note, Gate: audit.Run, Name: m.Name, Reason: reason.GateEnd})
-	return err
-}
-
-// start brings up everything that judges, and last the wire.
-func (g *gate) start(wireEnd *link.Endpoint, w wires, control *ctl.Conn, ends chan error) error {
-	g.dns = newResolver(g, wire.NewConn(w.dns))
-	if err := g.dns.greet(); err != nil {
-		return fmt.Errorf("meet sb-dns: %w", err)
-	}
-	if err := g.openStack(wireEnd); err != nil {
+	if err := g.openStack(g.wire); err != nil {
 		return err
 	}
 	if err := g.serveDNS(); err != nil {
@@ -144,36 +207,55 @@ func (g *gate) start(wireEnd *link.Endpoint, w wires, control *ctl.Conn, ends ch
 	if err := g.serveClock(); err != nil {
 		return err
 	}
-	go func() { ends <- g.dns.read() }()
-	if control != nil {
-		go func() { ends <- g.control(control) }()
-	}
 	return g.up()
 }
 
-// wait returns when the gate is to end: without an error if it was told to.
-func (g *gate) wait(wireEnd *link.Endpoint, w wires, ends chan error) error {
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
-	done := make(chan struct{})
-	defer close(done)
-	go g.flows.sweep(done)
+// end lets nothing new begin, resets everything that is open and waits until
+// its last lines are in the log, as long as endTime allows.
+func (g *gate) end(w wires, cancel func()) {
+	g.flows.close()
+	cancel()
+	w.dns.Close()
+	for _, f := range g.flows.all() {
+		f.reset(reason.GateEnd)
+	}
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		g.closeStack()
+	}()
+	late := time.After(endTime)
 	select {
-	case <-fd.Leash(w.leash):
-		return nil
-	case <-signals:
-		return nil
-	case <-wireEnd.Ended():
-		return wireEnd.Err()
-	case err := <-ends:
-		return ended(err)
+	case <-g.flows.idle:
+	case <-late:
+	}
+	select {
+	case <-closed:
+	case <-late:
 	}
 }
 
-// ended tells the end of a wire, which ends the gate as it should, from a fault.
-func ended(err error) error {
-	if errors.Is(err, io.EOF) {
-		return nil
+// closeStack resets what the guest has open and closes the wire.
+func (g *gate) closeStack() {
+	for _, s := range g.served {
+		s.Close()
 	}
-	return err
+	if g.stack != nil {
+		g.stack.Close()
+	}
+	if g.wire != nil {
+		g.wire.Close()
+	}
+	if g.stack != nil {
+		g.stack.Wait()
+	}
+}
+
+// close closes what is open of the descriptors.
+func (w wires) close() {
+	for _, f := range []*os.File{w.frames, w.dns, w.audit, w.ctl, w.ready, w.leash} {
+		if f != nil {
+			f.Close()
+		}
+	}
 }

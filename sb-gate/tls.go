@@ -22,7 +22,7 @@ func (f *flow) serveTLS(got first) {
 		f.answer(why, alert)
 		return
 	}
-	if !f.allow() {
+	if !f.allow(true) {
 		return
 	}
 	down := make(chan error, 1)
@@ -32,14 +32,15 @@ func (f *flow) serveTLS(got first) {
 }
 
 // passHello passes the first hello out, and then what follows as long as it is
-// no second hello that says otherwise.
+// no second hello that says otherwise. What is held back when the guest ends is
+// the beginning of one, and goes nowhere.
 func (f *flow) passHello(got first) error {
 	watch := hello.NewWatch(got.hello.Name)
-	rest := got.bytes[got.hello.Size:]
-	if _, err := (outerWriter{f}).Write(got.bytes[:got.hello.Size]); err != nil {
+	if err := f.up(got.bytes[:got.hello.Size]); err != nil {
 		f.reset(reason.Reset)
 		return err
 	}
+	rest := got.bytes[got.hello.Size:]
 	buf := make([]byte, 4096)
 	for {
 		pass, why := watch.Next(rest)
@@ -47,11 +48,9 @@ func (f *flow) passHello(got first) error {
 			f.deny(audit.TLS, why, "", "")
 			return refusal{why}
 		}
-		if len(pass) > 0 {
-			if _, err := (outerWriter{f}).Write(pass); err != nil {
-				f.reset(reason.Reset)
-				return err
-			}
+		if err := f.up(pass); err != nil {
+			f.reset(reason.Reset)
+			return err
 		}
 		if watch.Over() {
 			return f.passUp(nil)
@@ -88,6 +87,10 @@ func (f *flow) proves(n rule.Name, p proof) (reason.Code, string) {
 	case n == rule.Name{}, isName && n == f.to.name:
 		return "", ""
 	}
+	// From here on a change of the rules about that name reaches this flow too.
+	f.mu.Lock()
+	f.also = n
+	f.mu.Unlock()
 	v := f.g.rules().Dial(n, rule.TCP, f.to.addr.Port())
 	switch {
 	case v.Reason == reason.DenyRule:
@@ -95,10 +98,10 @@ func (f *flow) proves(n rule.Name, p proof) (reason.Code, string) {
 	case !v.Allow:
 		return p.denied, ""
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), resolveTime)
+	ctx, cancel := context.WithTimeout(f.g.ctx, resolveTime)
 	defer cancel()
-	places, _, _ := f.g.places(ctx, target{name: n, addr: f.to.addr}, rule.TCP)
-	if !slices.Contains(places, f.at) {
+	places, _ := f.g.places(ctx, target{name: n, addr: f.to.addr}, rule.TCP)
+	if !slices.ContainsFunc(places, func(p place) bool { return p.at == f.outer.at }) {
 		return p.mismatch, ""
 	}
 	return "", ""

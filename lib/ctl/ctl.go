@@ -65,10 +65,12 @@ func (m Message) All(key string) (values []string) {
 
 // Conn is one end. Any goroutine may Send; one reads with Receive.
 type Conn struct {
-	c     *net.UnixConn
-	mu    sync.Mutex
-	buf   []byte
-	files []*os.File
+	c   *net.UnixConn
+	mu  sync.Mutex // of Send
+	buf []byte
+
+	came  sync.Mutex
+	files []*os.File // that came and that nobody took yet
 }
 
 // NewConn speaks on f, one end of a stream pair, and takes it over.
@@ -88,11 +90,14 @@ func NewConn(f *os.File) (*Conn, error) {
 
 // Close ends the conversation and closes the files that nobody took.
 func (c *Conn) Close() error {
+	err := c.c.Close()
+	c.came.Lock()
+	defer c.came.Unlock()
 	for _, f := range c.files {
 		f.Close()
 	}
 	c.files = nil
-	return c.c.Close()
+	return err
 }
 
 // Send writes a message; files go with it and stay the caller's.
@@ -141,12 +146,8 @@ func (c *Conn) Receive() (Message, []*os.File, error) {
 			// Descriptors may arrive with the bytes of an earlier message: the
 			// message itself says how many are its own.
 			n, _ := strconv.Atoi(m.Get("files"))
-			if n < 0 || n > len(c.files) {
-				return nil, nil, fmt.Errorf("receive on ctl: %d files, %d came", n, len(c.files))
-			}
-			files := c.files[:n:n]
-			c.files = c.files[n:]
-			return m, files, nil
+			files, err := c.take(n)
+			return m, files, err
 		}
 		if len(c.buf) > MaxMessage {
 			return nil, nil, fmt.Errorf("receive on ctl: more than %d bytes", MaxMessage)
@@ -155,6 +156,18 @@ func (c *Conn) Receive() (Message, []*os.File, error) {
 			return nil, nil, err
 		}
 	}
+}
+
+// take takes n of the files that came.
+func (c *Conn) take(n int) ([]*os.File, error) {
+	c.came.Lock()
+	defer c.came.Unlock()
+	if n < 0 || n > len(c.files) {
+		return nil, fmt.Errorf("receive on ctl: %d files, %d came", n, len(c.files))
+	}
+	files := c.files[:n:n]
+	c.files = c.files[n:]
+	return files, nil
 }
 
 func (c *Conn) more() error {
@@ -171,6 +184,8 @@ func (c *Conn) more() error {
 	if err != nil {
 		return fmt.Errorf("receive on ctl: %w", err)
 	}
+	c.came.Lock()
+	defer c.came.Unlock()
 	for _, m := range msgs {
 		fds, err := unix.ParseUnixRights(&m)
 		if err != nil {

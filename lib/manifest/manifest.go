@@ -55,8 +55,10 @@ type Machine struct {
 	Accel   string `toml:"accel,omitempty"`   // auto (the default), kvm, tcg; on macOS only auto
 	Kernel  string `toml:"kernel"`            // a kernel directory of sb-image
 	Base    string `toml:"base"`              // the image's read-only file system
-	Disk    string `toml:"disk"`              // the writable disk
+	Disk    string `toml:"disk"`              // the writable disk; empty: sb-run makes one for the run
 	Console string `toml:"console,omitempty"` // where the console's last bytes are kept; empty: nowhere
+
+	DiskSize Size `toml:"disk_size,omitempty"` // of the disk that sb-run makes, bytes; default 16 GiB
 }
 
 // Share is a directory of the host that the guest sees.
@@ -84,6 +86,7 @@ const (
 	DefaultCPUs   = 2
 	MaxCPUs       = 64
 	DefaultMemory = 2 << 30
+	DefaultDisk   = 16 << 30
 	MinMemory     = 192 << 20
 	maxFile       = 4 << 20
 )
@@ -138,6 +141,7 @@ func (m *Manifest) defaults() {
 	def(&m.DNS.Denied, "nxdomain")
 	def(&m.Machine.CPUs, DefaultCPUs)
 	def(&m.Machine.Memory, DefaultMemory)
+	def(&m.Machine.DiskSize, DefaultDisk)
 	def(&m.Machine.Accel, "auto")
 	def(&m.Run.User, "root")
 	def(&m.Run.Workdir, "/")

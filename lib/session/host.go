@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"sync"
 	"syscall"
 
 	"github.com/hashicorp/yamux"
@@ -40,7 +39,6 @@ func (h *Host) Done() <-chan struct{} { return h.mux.CloseChan() }
 type Process struct {
 	s      *stream
 	done   chan struct{}
-	once   sync.Once
 	status Status
 	err    error
 }

@@ -24,7 +24,10 @@ func (c *Conn) Next() (any, error) {
 	var rec any
 	switch kind {
 	case "q":
-		q := Query{ID: p.id(), Message: c.message(&p)}
+		q := Query{ID: p.id()}
+		size := p.size()
+		q.Stream = len(p.words) > 0 && p.oneOf("stream") == "stream"
+		q.Message = c.read(&p, size)
 		rec = q
 	case "a":
 		a := Answer{ID: p.id()}
@@ -73,9 +76,7 @@ func (c *Conn) line() (string, error) {
 	return string(b[:len(b)-1]), nil
 }
 
-// message reads the length word that ends the line of a record, and the bytes.
-func (c *Conn) message(p *parser) []byte { return c.read(p, p.size()) }
-
+// read reads the bytes that follow the line of a record.
 func (c *Conn) read(p *parser, size int) []byte {
 	if p.err != nil || size == 0 {
 		return nil

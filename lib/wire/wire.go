@@ -1,7 +1,7 @@
 // Package wire is the conversation between sb-gate and sb-dns: records on a
 // stream, each a line of words, some followed by the bytes of a DNS message.
 //
-//	q ID LEN + bytes                      gate: the guest asks this
+//	q ID LEN [stream] + bytes             gate: the guest asks this (over TCP)
 //	a ID LEN VERDICT REASON NAME TYPE RULE TTL HANDLE + bytes
 //	                                      dns: answer it so, and enter the handle first
 //	r ID NAME                             gate: where is this name now?
@@ -45,6 +45,7 @@ const (
 // Query is a question of the guest's, as it came.
 type Query struct {
 	ID      uint32
+	Stream  bool // it came over TCP, so that its answer may be longer than a datagram
 	Message []byte
 }
 
@@ -197,7 +198,11 @@ func (c *Conn) write(b []byte) error {
 func encode(rec any) ([]byte, error) {
 	switch r := rec.(type) {
 	case Query:
-		return body(fmt.Appendf(nil, "q %d %d\n", r.ID, len(r.Message)), r.Message)
+		stream := ""
+		if r.Stream {
+			stream = " stream"
+		}
+		return body(fmt.Appendf(nil, "q %d %d%s\n", r.ID, len(r.Message), stream), r.Message)
 	case Answer:
 		verdict := "deny"
 		if r.Allow {

@@ -15,6 +15,7 @@ import (
 var records = []any{
 	Query{ID: 7, Message: []byte("\x00\nq 1 2\n")},
 	Query{ID: 0},
+	Query{ID: 3, Stream: true, Message: []byte("abc")},
 	Answer{ID: 7, Allow: true, Reason: reason.AllowRule, Name: "example.com", Type: "a", Rule: "*.example.com", TTL: 60, Handle: netip.MustParseAddr("198.18.1.0"), Message: []byte("abc")},
 	Answer{ID: 8, Reason: reason.BadName, Name: "a b\n%-é\x00", Type: "type65"},
 	Resolve{ID: 9, Name: "example.com"},
@@ -46,7 +47,7 @@ func TestRoundTrip(t *testing.T) {
 
 func TestBadRecords(t *testing.T) {
 	for _, text := range []string{
-		"", "z 1\n", "q 1\n", "q 1 5000\n", "q -1 0\n", "q 1 9\nabc", "q 1 0 0\n", "q 1 4294967296\n",
+		"", "z 1\n", "q 1\n", "q 1 5000\n", "q -1 0\n", "q 1 9\nabc", "q 1 0 tcp\n", "q 1 0 stream x\n", "q 1 0 0\n", "q 1 4294967296\n",
 		"a 1 0 maybe - - - - 0 -\n", "a 1 0 allow - - - - 0 x\n", "r 1 a%\n", "r 1 %zz\n", "s 1 - 0 1.2.3\n",
 		"s 1 - 0 " + strings.Repeat("1.2.3.4,", 40) + "1.2.3.4\n", "r 1 " + strings.Repeat("a", 9000) + "\n", "q 1 0",
 	} {

@@ -28,6 +28,7 @@ const (
 	EtherIPv4 = 0x0800
 	EtherARP  = 0x0806
 	protoICMP = 1
+	icmpEcho  = 8
 	protoTCP  = 6
 	protoUDP  = 17
 )
@@ -142,6 +143,9 @@ func transport(proto byte, b []byte) reason.Code {
 	case protoICMP:
 		if len(b) < icmpLen {
 			return reason.FrameMalformed
+		}
+		if b[0] != icmpEcho || b[1] != 0 {
+			return reason.ICMPType // errors and redirects of the guest's own making
 		}
 	default:
 		return reason.FrameProtocol

@@ -33,6 +33,8 @@ func build(f *Filter, proto byte, dst string, transport []byte) []byte {
 func tcp() []byte { b := make([]byte, tcpLen); b[12] = 5 << 4; return b }
 func udp() []byte { b := make([]byte, udpLen); b[5] = udpLen; return b }
 
+func icmp(typ, code byte) []byte { return []byte{typ, code, 0, 0, 0, 0, 0, 0} }
+
 func arp(f *Filter, target netip.Addr) []byte {
 	b := bytes.Repeat([]byte{0xff}, 6)
 	b = append(b, f.GuestMAC...)
@@ -61,7 +63,7 @@ func TestCheck(t *testing.T) {
 	}{
 		{"tcp", good, ""},
 		{"udp", build(f, protoUDP, "198.18.0.1", udp()), ""},
-		{"icmp", build(f, protoICMP, "192.0.2.1", make([]byte, 8)), ""},
+		{"icmp", build(f, protoICMP, "192.0.2.1", icmp(8, 0)), ""},
 		{"arp", goodARP, ""},
 		{"padded", append(bytes.Clone(good), make([]byte, 20)...), ""},
 		{"don't fragment off", change(good, 20, 0), ""},
@@ -100,6 +102,10 @@ func TestCheck(t *testing.T) {
 		{"udp length low", build(f, protoUDP, "198.18.1.0", change(udp(), 5, 7)), reason.FrameMalformed},
 		{"udp length high", build(f, protoUDP, "198.18.1.0", change(udp(), 5, 9)), reason.FrameMalformed},
 		{"short icmp", build(f, protoICMP, "198.18.1.0", make([]byte, 7)), reason.FrameMalformed},
+		{"echo reply", build(f, protoICMP, "198.18.1.0", icmp(0, 0)), reason.ICMPType},
+		{"echo with a code", build(f, protoICMP, "198.18.1.0", icmp(8, 1)), reason.ICMPType},
+		{"unreachable", build(f, protoICMP, "198.18.1.0", icmp(3, 3)), reason.ICMPType},
+		{"redirect", build(f, protoICMP, "198.18.1.0", icmp(5, 1)), reason.ICMPType},
 		{"short arp", goodARP[:HeaderLen+27], reason.FrameMalformed},
 		{"arp reply", change(goodARP, 20, 0, 2), reason.FrameMalformed},
 		{"arp of other hardware", change(goodARP, 14, 0, 6), reason.FrameMalformed},
@@ -131,7 +137,7 @@ func TestSweep(t *testing.T) {
 		t.Errorf("%d EtherTypes let an IPv4 packet pass, want 1", passed)
 	}
 	body := tcp()
-	body[5] = tcpLen // a UDP length, too
+	body[0], body[5] = icmpEcho, tcpLen // an echo request and a UDP length, too
 	passed = 0
 	for proto := range 256 {
 		if _, why := f.Check(build(f, byte(proto), "198.18.1.0", body)); why == "" {

@@ -31,17 +31,10 @@ func Forbidden(code reason.Code, host, fix string) []byte {
 // protocols (101).
 func Switched(w io.Writer, r *bufio.Reader) (bool, error) {
 	for {
-		var head []byte
-		for n := 0; ; n++ {
-			line, err := r.ReadSlice('\n')
-			head = append(head, line...)
-			if err != nil || len(head) > MaxHead || n > MaxFields {
-				w.Write(head)
-				return false, fmt.Errorf("read the answer to an upgrade: %w", errOr(err))
-			}
-			if len(bytes.TrimRight(line, "\r\n")) == 0 {
-				break
-			}
+		head, err := answerHead(r)
+		if err != nil {
+			w.Write(head)
+			return false, fmt.Errorf("read the answer to an upgrade: %w", err)
 		}
 		if _, err := w.Write(head); err != nil {
 			return false, err
@@ -61,9 +54,22 @@ func Switched(w io.Writer, r *bufio.Reader) (bool, error) {
 	}
 }
 
-func errOr(err error) error {
-	if err == nil {
-		return Refused{reason.HTTPTooLong}
+// answerHead reads up to and with the empty line, of any spelling.
+func answerHead(r *bufio.Reader) (head []byte, err error) {
+	for start, n := 0, 0; ; {
+		part, err := r.ReadSlice('\n')
+		head = append(head, part...)
+		switch {
+		case len(head) > MaxHead || n > MaxFields:
+			return head, Refused{reason.HTTPTooLong}
+		case err == bufio.ErrBufferFull:
+			continue // the line is longer than the buffer
+		case err != nil:
+			return head, err
+		case len(bytes.TrimRight(head[start:], "\r\n")) == 0:
+			return head, nil
+		}
+		start = len(head)
+		n++
 	}
-	return err
 }

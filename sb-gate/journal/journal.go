@@ -10,6 +10,8 @@
 package journal
 
 import (
+	"bytes"
+	"io"
 	"os"
 	"sync"
 	"time"
@@ -36,6 +38,7 @@ type Log struct {
 
 	mu      sync.Mutex
 	out     *os.File
+	retired []*os.File // files that were replaced, for the writer to close
 	size    int64
 	asked   bool
 	pending []byte
@@ -79,6 +82,11 @@ func fileSize(f *os.File) int64 {
 		return st.Size()
 	}
 	return 0
+}
+
+func isFile(f *os.File) bool {
+	st, err := f.Stat()
+	return err == nil && st.Mode().IsRegular()
 }
 
 // Allow queues the line that lets something out. False: the log cannot take it,
@@ -171,6 +179,9 @@ func (l *Log) kick() {
 
 // unfold queues the counts that are due, all of them at the end.
 func (l *Log) unfold(all bool) {
+	if len(l.pending) >= maxPending && !all {
+		return // they are counted on, until there is room
+	}
 	now := l.now()
 	for k, f := range l.kinds {
 		if !all && now.Before(f.due) {
@@ -191,6 +202,13 @@ func (l *Log) unfold(all bool) {
 	}
 }
 
+// Unfold queues the counts that are not due yet.
+func (l *Log) Unfold() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.unfold(true)
+}
+
 // write is the goroutine that owns the file. A failed write keeps its lines and
 // is tried again, so that a log that has room again goes on without a gap.
 func (l *Log) write() {
@@ -205,21 +223,30 @@ func (l *Log) write() {
 		l.mu.Lock()
 		l.unfold(l.closing)
 		batch, out, closing := l.pending, l.out, l.closing
-		l.pending = nil
+		retired := l.retired
+		l.pending, l.retired = nil, nil
 		l.mu.Unlock()
-
+		for _, f := range retired {
+			f.Close()
+		}
 		if len(batch) == 0 && !closing {
 			continue
 		}
 		n, err := out.Write(batch)
-
+		whole := bytes.LastIndexByte(batch[:n], '\n') + 1
+		undone := err != nil && takeBack(out, n-whole)
 		l.mu.Lock()
-		l.size += int64(n)
+		if undone || err != nil && l.out != out {
+			n = whole // the line that it broke off in is written again
+		}
 		l.pending = append(batch[n:], l.pending...)
-		l.failed = err
+		if l.out == out { // else it was replaced meanwhile, and how it fared is of no interest
+			l.size += int64(n)
+			l.failed = err
+		}
 		rotate := l.size >= MaxSize && !l.asked && l.full != nil
 		l.asked = l.asked || rotate
-		more := len(l.pending) > 0 && err == nil
+		more := len(l.pending) > 0 && l.failed == nil
 		l.mu.Unlock()
 		if rotate {
 			l.full()
@@ -233,15 +260,30 @@ func (l *Log) write() {
 	}
 }
 
+// takeBack cuts off the n bytes of a line that a failed write left at the end of
+// a file, and says whether it could.
+func takeBack(out *os.File, n int) bool {
+	if n == 0 || !isFile(out) || out.Truncate(fileSize(out)-int64(n)) != nil {
+		return false
+	}
+	_, err := out.Seek(0, io.SeekEnd)
+	return err == nil
+}
+
 // Replace goes on in another file, which the log takes over, and closes the one
 // before it. What was not written there is written to the new one.
 func (l *Log) Replace(out *os.File) {
 	l.mu.Lock()
 	old := l.out
 	l.out, l.size, l.asked, l.failed = out, fileSize(out), false, nil
+	if isFile(old) {
+		l.retired, old = append(l.retired, old), nil // the writer may have a line to take back in it
+	}
 	l.mu.Unlock()
 	l.kick()
-	old.Close()
+	if old != nil {
+		old.Close() // which ends a write that hangs
+	}
 }
 
 // Close writes what waits, the counts that are not due yet included, and closes

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -176,4 +177,94 @@ func TestRotation(t *testing.T) {
 	if got := lines(t, filepath.Join(dir, "1")); len(got) != 1 || got[0].Name != "c.example" {
 		t.Errorf("the new file holds %v", got)
 	}
+}
+
+// A log that is replaced while a write to the old file hangs stays usable, and
+// the line in the middle of which that write broke off is in the new one.
+func TestReplaceWhileWriting(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	l := New(w, nil)
+	const n = 4000 // more than two pipes hold
+	l.mu.Lock()
+	for i := range n { // written in one go
+		l.queue(allow(fmt.Sprintf("n%d.example", i)))
+	}
+	l.mu.Unlock()
+	for deadline := time.Now().Add(5 * time.Second); pendingBytes(l) != 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("nothing is being written")
+		}
+	}
+	r2, next, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r2.Close()
+	l.Replace(next) // where the write hangs again, since nobody reads
+	for deadline := time.Now().Add(50 * time.Millisecond); time.Now().Before(deadline); {
+		if !l.Usable() {
+			t.Fatal("not usable although there is a new file")
+		}
+	}
+	text := make(chan []byte, 1)
+	go func() {
+		b, _ := io.ReadAll(r2)
+		text <- b
+	}()
+	l.Close()
+	old, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "next")
+	if err := os.WriteFile(path, <-text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	whole := bytes.Count(old, []byte("\n"))
+	got := lines(t, path)
+	if whole+len(got) != n || got[len(got)-1].Name != fmt.Sprintf("n%d.example", n-1) || got[0].Name != fmt.Sprintf("n%d.example", whole) {
+		t.Errorf("%d whole lines are in the old file and %d in the new, of %d", whole, len(got), n)
+	}
+}
+
+func pendingBytes(l *Log) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.pending)
+}
+
+// A log that cannot be written keeps counting refusals, in no more memory.
+func TestFullDiskIsBounded(t *testing.T) {
+	f, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := New(f, nil)
+	now := time.Now()
+	l.mu.Lock()
+	l.now = func() time.Time { return now }
+	l.pending = make([]byte, maxPending)
+	l.mu.Unlock()
+	for i := range 100 {
+		for range 10 {
+			l.Fold(deny("a.example"))
+		}
+		l.mu.Lock()
+		now = now.Add(time.Duration(i) * time.Minute)
+		l.unfold(false)
+		l.mu.Unlock()
+	}
+	l.mu.Lock()
+	size := len(l.pending)
+	n := l.kinds[kind{verdict: audit.Deny, gate: audit.DNS, name: "a.example", reason: string(reason.NoAllowRule)}].n
+	l.pending = nil
+	l.mu.Unlock()
+	if size > maxPending || n != 1000 {
+		t.Errorf("%d bytes wait, %d refusals are counted", size, n)
+	}
+	l.Close()
 }

@@ -43,6 +43,9 @@ type Endpoint struct {
 	filter  *frame.Filter
 	dropped func(reason.Code) // told of every frame that was not let in
 
+	sending sync.Mutex
+	stuck   bool // the machine did not take the last frame in time
+
 	dispatcher stack.NetworkDispatcher
 	gro        gro.GRO
 	panics     int
@@ -117,11 +120,11 @@ func (e *Endpoint) read() {
 					fail = err
 					return true
 				}
-				e.in(buf[:size])
+				e.guarded(func() { e.in(buf[:size]) })
 			}
 			return true
 		})
-		e.gro.Flush()
+		e.guarded(e.gro.Flush)
 		if fail == nil {
 			fail = err
 		}
@@ -135,9 +138,9 @@ func (e *Endpoint) read() {
 	e.once.Do(func() { close(e.ended) })
 }
 
-// in hands one frame to the stack. The stack is large and parses what the guest
-// wrote; a panic in it costs that frame, and too many of them the gate.
-func (e *Endpoint) in(b []byte) {
+// guarded runs a part of the stack, which is large and parses what the guest
+// wrote. A panic in it costs what it was about, and too many of them the gate.
+func (e *Endpoint) guarded(fn func()) {
 	defer func() {
 		if r := recover(); r != nil {
 			e.dropped(reason.FrameMalformed)
@@ -146,6 +149,11 @@ func (e *Endpoint) in(b []byte) {
 			}
 		}
 	}()
+	fn()
+}
+
+// in hands one frame to the stack.
+func (e *Endpoint) in(b []byte) {
 	good, why := e.filter.Check(b)
 	if why != "" {
 		e.dropped(why)

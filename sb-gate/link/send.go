@@ -70,33 +70,46 @@ func (e *Endpoint) cut(pkt *stack.PacketBuffer) {
 	}
 }
 
-// send writes one frame in one datagram.
+// send writes one frame in one datagram. A machine that does not read is waited
+// for once: until it reads again, every further frame is dropped at once, or all
+// who send would wait behind each other.
 func (e *Endpoint) send(parts [][]byte) {
-	waited := false
+	e.sending.Lock()
+	defer e.sending.Unlock()
+	full, waited := false, false
 	e.raw.Write(func(fd uintptr) bool {
-		for tries := 0; ; tries++ {
-			_, err := unix.Writev(int(fd), parts)
-			switch err {
-			case unix.EINTR:
-				continue
-			case unix.ENOBUFS:
-				// macOS: the socket's buffer is full. There is nothing to wait on.
-				if tries < 40 {
-					time.Sleep(50 * time.Microsecond)
-					continue
-				}
-				return true
-			case unix.EAGAIN:
-				if !waited {
-					waited = true
-					e.conn.SetWriteDeadline(time.Now().Add(writeWait))
-				}
-				return false
-			}
-			return true // sent, or nobody is there to take it
+		full = e.write(int(fd), parts)
+		if full && !e.stuck && !waited {
+			waited = true
+			e.conn.SetWriteDeadline(time.Now().Add(writeWait))
 		}
+		return !full || e.stuck
 	})
+	e.stuck = full
 	if waited {
 		e.conn.SetWriteDeadline(time.Time{})
+	}
+}
+
+// write reports whether the frame could not be written because the machine does
+// not read.
+func (e *Endpoint) write(fd int, parts [][]byte) (full bool) {
+	for tries := 0; ; tries++ {
+		_, err := unix.Writev(fd, parts)
+		switch err {
+		case unix.EINTR:
+			continue
+		case unix.ENOBUFS:
+			// macOS: the socket's buffer is full. There is nothing to wait on.
+			if tries < 40 && !e.stuck {
+				time.Sleep(50 * time.Microsecond)
+				continue
+			}
+			e.stuck = true
+			return true
+		case unix.EAGAIN:
+			return true
+		}
+		return false // sent, or nobody is there to take it
 	}
 }

@@ -1,0 +1,515 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"sb/lib/reason"
+	"sb/lib/rule"
+	"sb/lib/wire"
+
+	"golang.org/x/net/dns/dnsmessage"
+)
+
+// upstreamOf is an upstream whose nameserver is ns.
+func upstreamOf(ns *nameserver) (*upstream, *reports) {
+	r := &reports{}
+	u := newUpstream(r.add)
+	u.dial = ns.dial
+	return u, r
+}
+
+func nameOf(t testing.TB, s string) rule.Name {
+	t.Helper()
+	n, err := rule.ParseName(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func (u *upstream) addrsOf(t testing.TB, name string, budgeted bool) (string, reason.Code) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	defer cancel()
+	f, why := u.find(ctx, look{nameOf(t, name), dnsmessage.TypeA}, budgeted)
+	if f == nil {
+		return "", why
+	}
+	var all []string
+	for _, a := range f.addrs {
+		all = append(all, a.Unmap().String())
+	}
+	slices.Sort(all)
+	return strings.Join(all, " "), why
+}
+
+// byType answers each type with its own.
+func byType(v4, v6 []dnsmessage.ResourceBody) func(*nameserver, asked) {
+	return func(_ *nameserver, q asked) {
+		switch q.q.Type {
+		case dnsmessage.TypeA:
+			q.reply(q.msg(dnsmessage.RCodeSuccess, false, v4...))
+		case dnsmessage.TypeAAAA:
+			q.reply(q.msg(dnsmessage.RCodeSuccess, false, v6...))
+		default:
+			q.reply(q.msg(dnsmessage.RCodeSuccess, false))
+		}
+	}
+}
+
+func code(c dnsmessage.RCode) func(*nameserver, asked) {
+	return func(_ *nameserver, q asked) { q.reply(q.msg(c, false)) }
+}
+
+// TestAddresses: both families, as they are, and how each failure is told apart.
+func TestAddresses(t *testing.T) {
+	alias := &dnsmessage.CNAMEResource{CNAME: dnsmessage.MustNewName("other.example.")}
+	var many []dnsmessage.ResourceBody
+	for i := range 100 {
+		many = append(many, a4(byte(i)))
+	}
+	for _, c := range []struct {
+		what   string
+		answer func(*nameserver, asked)
+		want   string
+		why    reason.Code
+	}{
+		{"both families", byType([]dnsmessage.ResourceBody{a4(1), a4(2)}, []dnsmessage.ResourceBody{a6(1)}), "192.0.2.1 192.0.2.2 2001:db8::1", reason.AllowRule},
+		{"one family", byType([]dnsmessage.ResourceBody{a4(1)}, nil), "192.0.2.1", reason.AllowRule},
+		{"the other", byType(nil, []dnsmessage.ResourceBody{a6(1)}), "2001:db8::1", reason.AllowRule},
+		{"an alias", byType([]dnsmessage.ResourceBody{alias, a4(3)}, nil), "192.0.2.3", reason.AllowRule},
+		{"no records", byType(nil, nil), "", reason.NoSuchName},
+		{"no such name", code(dnsmessage.RCodeNameError), "", reason.NoSuchName},
+		{"a failing server", code(dnsmessage.RCodeServerFailure), "", reason.NoAnswer},
+		{"a refusing server", code(dnsmessage.RCodeRefused), "", reason.NoAnswer},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			ns := newNameserver(t, c.answer)
+			u, r := upstreamOf(ns)
+			got, why := u.addrsOf(t, "a.example", false)
+			if got != c.want || why != c.why {
+				t.Errorf("%q, %s; want %q, %s", got, why, c.want, c.why)
+			}
+			r.agrees(t, ns, 0)
+			for _, x := range r.all {
+				if x.Name != "a.example" || x.Server == "" || x.Reason != reason.Done {
+					t.Errorf("%+v", x)
+				}
+			}
+		})
+	}
+	ns := newNameserver(t, byType(many, nil))
+	u, _ := upstreamOf(ns)
+	ctx := context.Background()
+	if f, why := u.find(ctx, look{nameOf(t, "a.example"), dnsmessage.TypeA}, false); why != reason.AllowRule || len(f.addrs) != wire.MaxAddrs {
+		t.Errorf("a name with 100 addresses: %+v, %s", f, why)
+	}
+}
+
+// TestA29HostsFile: the host's own hosts file counts, and is asked of nobody; a
+// name is asked for as it is, and no search list is tried.
+func TestA29HostsFile(t *testing.T) {
+	ns := newNameserver(t, code(dnsmessage.RCodeNameError))
+	u, r := upstreamOf(ns)
+	if got, why := u.addrsOf(t, "inside.example", false); got != "10.9.8.7" || why != reason.AllowRule {
+		t.Errorf("%q, %s", got, why)
+	}
+	if _, _, n := r.sum(); n != 0 || ns.total() != 0 {
+		t.Errorf("a name of the hosts file was asked for %d times", ns.total())
+	}
+	if _, why := u.addrsOf(t, "intranet", false); why != reason.NoSuchName {
+		t.Errorf("%s", why)
+	}
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	for q := range ns.asked {
+		if !strings.HasPrefix(q, "intranet. ") {
+			t.Errorf("asked: %s", q)
+		}
+	}
+	if len(ns.asked) != 2 {
+		t.Errorf("asked: %v", ns.asked)
+	}
+}
+
+// TestTruncated: an answer that is cut is asked for again over TCP; both are
+// reported.
+func TestTruncated(t *testing.T) {
+	ns := newNameserver(t, func(_ *nameserver, q asked) {
+		if q.q.Type != dnsmessage.TypeA {
+			q.reply(q.msg(dnsmessage.RCodeSuccess, false))
+		} else if !q.tcp {
+			q.reply(q.msg(dnsmessage.RCodeSuccess, true))
+		} else {
+			q.reply(q.msg(dnsmessage.RCodeSuccess, false, a4(9)))
+		}
+	})
+	u, r := upstreamOf(ns)
+	if got, why := u.addrsOf(t, "a.example", false); got != "192.0.2.9" {
+		t.Errorf("%q, %s", got, why)
+	}
+	within(t, "the conversations are reported", func() bool { _, _, n := r.sum(); return n == 3 })
+	r.agrees(t, ns, 0)
+}
+
+func within(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within 10 seconds: %s", what)
+		}
+	}
+}
+
+// TestA30Spoofed: what answers another question, or has another id, or comes from
+// elsewhere, is not taken for the answer.
+func TestA30Spoofed(t *testing.T) {
+	elsewhere, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer elsewhere.Close()
+	var mu sync.Mutex
+	spoofed := int64(0)
+	ns := newNameserver(t, func(ns *nameserver, q asked) {
+		if q.q.Type != dnsmessage.TypeA {
+			q.reply(q.msg(dnsmessage.RCodeSuccess, false))
+			return
+		}
+		wrong := q
+		wrong.id++
+		q.reply(wrong.msg(dnsmessage.RCodeSuccess, false, a4(66)))
+		wrong = q
+		wrong.q.Name = dnsmessage.MustNewName("other.example.")
+		q.reply(wrong.msg(dnsmessage.RCodeSuccess, false, a4(66)))
+		wrong = q
+		wrong.q.Type = dnsmessage.TypeAAAA
+		q.reply(wrong.msg(dnsmessage.RCodeSuccess, false, a6(66)))
+		q.reply([]byte("junk"))
+		mu.Lock()
+		defer mu.Unlock()
+		ns.mu.Lock()
+		for talk := range ns.talks {
+			if to, err := netip.ParseAddrPort(talk[4:]); err == nil {
+				b := q.msg(dnsmessage.RCodeSuccess, false, a4(66))
+				elsewhere.WriteTo(b, net.UDPAddrFromAddrPort(to))
+				spoofed += int64(len(b))
+			}
+		}
+		ns.mu.Unlock()
+		q.reply(q.msg(dnsmessage.RCodeSuccess, false, a4(1)))
+	})
+	u, r := upstreamOf(ns)
+	if got, why := u.addrsOf(t, "a.example", false); got != "192.0.2.1" {
+		t.Errorf("%q, %s", got, why)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if spoofed == 0 {
+		t.Error("nothing was sent from elsewhere")
+	}
+	r.agrees(t, ns, 0)
+}
+
+// TestSilent: a nameserver that does not answer is no answer, in time; a closed
+// port is one at once. Both are reported.
+func TestSilent(t *testing.T) {
+	ns := newNameserver(t, func(*nameserver, asked) {})
+	u, r := upstreamOf(ns)
+	began := time.Now()
+	if got, why := u.addrsOf(t, "a.example", false); got != "" || why != reason.NoAnswer {
+		t.Errorf("%q, %s", got, why)
+	}
+	if took := time.Since(began); took < time.Second || took > lookTime {
+		t.Errorf("it took %v", took) // it tries twice, for a second each
+	}
+	within(t, "the conversations are reported", func() bool { _, _, n := r.sum(); return n >= 2 })
+	for _, x := range r.all {
+		if x.Up == 0 || x.Down != 0 || x.Reason != reason.NoAnswer {
+			t.Errorf("%+v", x)
+		}
+	}
+}
+
+func TestClosedNameserver(t *testing.T) {
+	ns := newNameserver(t, func(*nameserver, asked) {})
+	u, r := upstreamOf(ns)
+	ns.udp.Close()
+	began := time.Now()
+	if _, why := u.addrsOf(t, "a.example", false); why != reason.NoAnswer {
+		t.Errorf("%s", why)
+	}
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	u.dial = func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("no way") }
+	if _, why := u.addrsOf(t, "b.example", false); why != reason.NoAnswer {
+		t.Errorf("%s", why)
+	}
+	tried := 0
+	for _, x := range r.all {
+		if x.Name == "b.example" && x.Up == 0 && x.Reason == reason.NoAnswer {
+			tried++
+		}
+	}
+	if tried == 0 {
+		t.Errorf("a nameserver that cannot be dialled is not reported: %+v", r.all)
+	}
+}
+
+// TestCache: a name is asked for once at a time, and once for a while; also one
+// that failed, for a shorter one.
+func TestCache(t *testing.T) {
+	release := make(chan struct{})
+	ns := newNameserver(t, func(_ *nameserver, q asked) {
+		<-release
+		if strings.HasPrefix(q.q.Name.String(), "bad") {
+			q.reply(q.msg(dnsmessage.RCodeNameError, false))
+			return
+		}
+		byType([]dnsmessage.ResourceBody{a4(1)}, nil)(nil, q)
+	})
+	u, r := upstreamOf(ns)
+	var all sync.WaitGroup
+	for range 50 {
+		all.Go(func() {
+			if got, why := u.addrsOf(t, "a.example", false); got != "192.0.2.1" {
+				t.Errorf("%q, %s", got, why)
+			}
+		})
+	}
+	within(t, "it is asked", func() bool { return ns.total() >= 1 })
+	close(release)
+	all.Wait()
+	u.addrsOf(t, "a.example", false)
+	if n := ns.total(); n != 2 {
+		t.Errorf("the nameserver was asked %d times, not once for each family", n)
+	}
+	for range 3 {
+		if _, why := u.addrsOf(t, "bad.example", false); why != reason.NoSuchName {
+			t.Errorf("%s", why)
+		}
+	}
+	if n := ns.total(); n != 4 {
+		t.Errorf("the nameserver was asked %d times in all", n)
+	}
+	now := time.Now()
+	good, bad := u.kept[look{nameOf(t, "a.example"), dnsmessage.TypeA}], u.kept[look{nameOf(t, "bad.example"), dnsmessage.TypeA}]
+	if !bad.over(now.Add(keepFailed+time.Second)) || good.over(now.Add(keepFailed+time.Second)) || !good.over(now.Add(keepFound+time.Second)) {
+		t.Error("they are kept for other times than they should")
+	}
+	good.until = now.Add(-time.Second)
+	u.addrsOf(t, "a.example", true) // known, so it takes nothing of the budget
+	if n := ns.total(); n != 6 || u.budget.inHour != 0 {
+		t.Errorf("asked %d times in all, %d of the budget", n, u.budget.inHour)
+	}
+	r.agrees(t, ns, 0)
+	for i := range 2 * maxKept {
+		u.mu.Lock()
+		u.keep(look{nameOf(t, fmt.Sprintf("x%d.example", i)), dnsmessage.TypeA}, &found{done: make(chan struct{})})
+		u.mu.Unlock()
+	}
+	if len(u.kept) > maxKept {
+		t.Errorf("%d names are kept", len(u.kept))
+	}
+}
+
+// TestA20Budget: names that the guest made up under a wildcard are resolved as far
+// as the budget goes; names that a rule has are.
+func TestA20Budget(t *testing.T) {
+	s := testServer(t, "*.w.example", "a.example")
+	ns := newNameserver(t, byType([]dnsmessage.ResourceBody{a4(1)}, nil))
+	s.upstream.dial, s.upstream.report = ns.dial, func(wire.Exchange) {}
+	ok := 0
+	for i := range 200 {
+		name := fmt.Sprintf("x%d.w.example", i)
+		if _, why := s.upstream.addrsOf(t, name, s.rules.Load().Budgeted(nameOf(t, name))); why == reason.AllowRule {
+			ok++
+		} else if why != reason.ResolveBudget {
+			t.Fatalf("%s: %s", name, why)
+		}
+	}
+	if ok != newPerMinute || ns.total() != 2*newPerMinute {
+		t.Errorf("%d names were resolved by %d questions", ok, ns.total())
+	}
+	if _, why := s.upstream.addrsOf(t, "a.example", s.rules.Load().Budgeted(nameOf(t, "a.example"))); why != reason.AllowRule {
+		t.Errorf("a name of a rule's own: %s", why)
+	}
+	if _, why := s.upstream.addrsOf(t, "x1.w.example", true); why != reason.AllowRule {
+		t.Errorf("a name that is known: %s", why)
+	}
+}
+
+func TestBudget(t *testing.T) {
+	long := nameOf(t, strings.Repeat("a", 60)+"."+strings.Repeat("b", 60)+".example")
+	now := time.Now()
+	var b budget
+	count := func(n rule.Name, at time.Time, tries int) (ok int) {
+		for range tries {
+			if b.take(n, at) {
+				ok++
+			}
+		}
+		return ok
+	}
+	short := nameOf(t, "a.example")
+	if n := count(short, now, 100); n != newPerMinute {
+		t.Errorf("%d in a minute", n)
+	}
+	if n := count(short, now.Add(59*time.Second), 100); n != 0 {
+		t.Errorf("%d more in the same minute", n)
+	}
+	if n := count(short, now.Add(time.Minute), 100); n != newPerMinute {
+		t.Errorf("%d in the next minute", n)
+	}
+	total := 2 * newPerMinute
+	for i := 2; i < 60; i++ {
+		total += count(short, now.Add(time.Duration(i)*time.Minute), 100)
+	}
+	if total != newPerHour {
+		t.Errorf("%d in an hour", total)
+	}
+	b = budget{}
+	octets := 0
+	for i := range 60 {
+		octets += count(long, now.Add(time.Duration(i)*time.Minute), 100) * len(long.String())
+	}
+	if octets > octetsPerHr || octets < octetsPerHr-len(long.String()) {
+		t.Errorf("%d octets in an hour", octets)
+	}
+	if n := count(long, now.Add(time.Hour), 1); n != 1 {
+		t.Error("none in the next hour")
+	}
+}
+
+// The looks at a time are bounded; who waits too long for one gets no answer.
+func TestSlots(t *testing.T) {
+	t.Parallel()
+	ns := newNameserver(t, byType([]dnsmessage.ResourceBody{a4(1)}, nil))
+	u, _ := upstreamOf(ns)
+	for range maxLooks {
+		u.slots <- struct{}{}
+	}
+	began := time.Now()
+	if _, why := u.addrsOf(t, "a.example", false); why != reason.NoAnswer || ns.total() != 0 {
+		t.Errorf("%s, asked %d times", why, ns.total())
+	}
+	if took := time.Since(began); took > lookTime+time.Second {
+		t.Errorf("it took %v", took)
+	}
+	<-u.slots
+	if got, why := u.addrsOf(t, "b.example", false); got != "192.0.2.1" {
+		t.Errorf("%q, %s", got, why)
+	}
+}
+
+// TestOther: TXT, MX and SRV records, only where a rule opens them, rebuilt from
+// what was read, cut to what the asker takes.
+func TestOther(t *testing.T) {
+	text := strings.Repeat("0123456789", 60)
+	ns := newNameserver(t, func(_ *nameserver, q asked) {
+		switch q.q.Type {
+		case dnsmessage.TypeTXT:
+			bodies := []dnsmessage.ResourceBody{&dnsmessage.TXTResource{TXT: []string{text[:255], text[255:510], text[510:]}}}
+			if q.q.Name.String() == "many.example." {
+				for range 30 {
+					bodies = append(bodies, bodies[0])
+				}
+			}
+			if !q.tcp && len(bodies) > 1 {
+				q.reply(q.msg(dnsmessage.RCodeSuccess, true))
+				return
+			}
+			q.reply(q.msg(dnsmessage.RCodeSuccess, false, bodies...))
+		case dnsmessage.TypeMX:
+			q.reply(q.msg(dnsmessage.RCodeSuccess, false, &dnsmessage.MXResource{Pref: 7, MX: dnsmessage.MustNewName("mail.example.")}))
+		case dnsmessage.TypeSRV:
+			q.reply(q.msg(dnsmessage.RCodeSuccess, false, &dnsmessage.SRVResource{Priority: 1, Weight: 2, Port: 3, Target: dnsmessage.MustNewName("db.example.")}))
+		}
+	})
+	s := testServer(t, "dns:txt.example", "dns:many.example", "dns:*.gone.example", "plain.example")
+	r := &reports{}
+	s.upstream.dial, s.upstream.report = ns.dial, r.add
+	ask := func(name string, typ dnsmessage.Type, stream bool, more string) (dnsmessage.Message, wire.Answer) {
+		t.Helper()
+		head := "Q"
+		if more != "" {
+			head = "QE"
+		}
+		q, err := assemble(fmt.Sprintf("%s @%s %04x IN %s", head, name, uint16(typ), more))
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, rest := s.decide(wire.Query{Message: q, Stream: stream})
+		if rest != nil {
+			rest(&a)
+		}
+		var m dnsmessage.Message
+		if err := m.Unpack(a.Message); err != nil {
+			t.Fatalf("%s: % x: %v", name, a.Message, err)
+		}
+		return m, a
+	}
+	m, a := ask("txt.example", dnsmessage.TypeTXT, true, "")
+	if len(m.Answers) != 1 || strings.Join(m.Answers[0].Body.(*dnsmessage.TXTResource).TXT, "") != text || !a.Allow || a.Rule != "dns:txt.example" {
+		t.Errorf("txt: %+v %+v", m, a)
+	}
+	m, _ = ask("txt.example", dnsmessage.TypeTXT, false, "") // 600 bytes, and the asker takes 512
+	if len(m.Answers) != 0 || !m.Truncated || m.RCode != 0 {
+		t.Errorf("txt over UDP: %+v", m)
+	}
+	m, _ = ask("txt.example", dnsmessage.TypeTXT, false, "OPT:4096")
+	if len(m.Answers) != 1 || m.Truncated {
+		t.Errorf("txt over UDP with EDNS: %+v", m)
+	}
+	m, _ = ask("txt.example", dnsmessage.TypeTXT, false, "OPT:600")
+	if len(m.Answers) != 0 || !m.Truncated {
+		t.Errorf("txt over UDP with EDNS of 600: %+v", m)
+	}
+	m, a = ask("many.example", dnsmessage.TypeTXT, true, "")
+	if len(m.Answers) < 5 || len(a.Message) > wire.MaxMessage || m.Truncated {
+		t.Errorf("many over TCP: %d answers in %d bytes", len(m.Answers), len(a.Message))
+	}
+	if m, _ = ask("txt.example", dnsmessage.TypeMX, false, ""); len(m.Answers) != 1 || m.Answers[0].Body.(*dnsmessage.MXResource).MX.String() != "mail.example." {
+		t.Errorf("mx: %+v", m)
+	}
+	if m, _ = ask("txt.example", dnsmessage.TypeSRV, false, ""); len(m.Answers) != 1 || m.Answers[0].Body.(*dnsmessage.SRVResource).Port != 3 {
+		t.Errorf("srv: %+v", m)
+	}
+	before := ns.total()
+	if m, a = ask("plain.example", dnsmessage.TypeTXT, false, ""); len(m.Answers) != 0 || a.Allow || a.Reason != reason.DNSType {
+		t.Errorf("without a dns: rule: %+v %+v", m, a)
+	}
+	if m, a = ask("denied.example", dnsmessage.TypeTXT, false, ""); m.RCode != dnsmessage.RCodeNameError || a.Allow {
+		t.Errorf("denied: %+v %+v", m, a)
+	}
+	ask("txt.example", dnsmessage.TypeTXT, true, "") // known
+	if ns.total() != before {
+		t.Errorf("the nameserver was asked %d times for these", ns.total()-before)
+	}
+	ns.become(code(dnsmessage.RCodeNameError))
+	if m, a = ask("x.gone.example", dnsmessage.TypeTXT, false, ""); m.RCode != dnsmessage.RCodeNameError || a.Allow || a.Reason != reason.NoSuchName {
+		t.Errorf("no such name: %+v %+v", m, a)
+	}
+	ns.become(code(dnsmessage.RCodeServerFailure))
+	if m, a = ask("y.gone.example", dnsmessage.TypeTXT, false, ""); m.RCode != dnsmessage.RCodeServerFailure || a.Allow || a.Reason != reason.NoAnswer {
+		t.Errorf("no answer: %+v %+v", m, a)
+	}
+	for i := range 100 { // the budget holds for these, too
+		if _, a = ask(fmt.Sprintf("z%d.gone.example", i), dnsmessage.TypeTXT, false, ""); a.Reason == reason.ResolveBudget {
+			return
+		}
+	}
+	t.Error("100 new names under a wildcard were asked for")
+}

@@ -1,0 +1,124 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/tcpip/checksum"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+)
+
+// pings sends an echo request and returns the payload of the reply; false: none
+// came.
+func (s *sandbox) pings(frames <-chan []byte, to netip.Addr, seq uint16, payload []byte, wait time.Duration) ([]byte, bool) {
+	s.t.Helper()
+	s.send(ether(0x0800, s.packet(1, to, echoRequest(77, seq, payload))))
+	for deadline := time.After(wait); ; {
+		select {
+		case f := <-frames:
+			ip := header.IPv4(f[header.EthernetMinimumSize:])
+			if len(f) < 42 || f[12] != 8 || f[13] != 0 || ip.Protocol() != 1 || addrOf(ip.SourceAddress()) != to {
+				continue
+			}
+			if m := header.ICMPv4(ip.Payload()); m.Type() == header.ICMPv4EchoReply && m.Ident() == 77 && m.Sequence() == seq {
+				if !ip.IsChecksumValid() || checksum.Checksum(m, 0) != 0xffff {
+					s.t.Error("the reply has a wrong checksum")
+				}
+				return m.Payload(), true
+			}
+		case <-deadline:
+			return nil, false
+		}
+	}
+}
+
+// TestD3Ping: a host that is allowed answers; what goes out to it is the gate's
+// own payload, and what comes back to the guest is its own.
+func TestD3Ping(t *testing.T) {
+	s := start(t, "a.example", "b.example")
+	frames := s.guest.tap()
+	at := newAddr()
+	s.dns.at("a.example", at)
+	seen, err := net.ListenPacket("ip4:icmp", at.String()) // sees what reaches that address
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer seen.Close()
+	secret := []byte("the guest's own bytes, which must not leave")
+	got, ok := s.pings(frames, s.handle("a.example"), 1, secret, 5*time.Second)
+	if !ok || !bytes.Equal(got, secret) {
+		t.Errorf("the reply: %q, %v", got, ok)
+	}
+	buf := make([]byte, 1500)
+	seen.SetReadDeadline(time.Now().Add(5 * time.Second))
+	n, _, err := seen.ReadFrom(buf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(buf[:n], secret[:8]) || n != 8+len(pingPayload) {
+		t.Errorf("what reached the host: %q", buf[:n])
+	}
+	s.has("allow icmp a.example " + at.String() + " allow-rule a.example")
+	s.has("close icmp a.example " + at.String() + " done - up=56 down=56 by=guest")
+
+	// Once a second, and no host that does not answer.
+	if _, ok := s.pings(frames, s.handle("a.example"), 2, secret, 100*time.Millisecond); ok {
+		t.Error("a second ping within a second was answered")
+	}
+	s.has("deny icmp a.example 198.18.1.0 ping-budget -")
+	s.dns.at("b.example", netip.MustParseAddr("93.184.0.1")) // no route leads there
+	if _, ok := s.pings(frames, s.handle("b.example"), 3, secret, 200*time.Millisecond); ok {
+		t.Error("a host that is not there answered")
+	}
+	s.has("close icmp b.example 93.184.0.1 no-answer - up=0 down=0")
+	time.Sleep(time.Second)
+	if _, ok := s.pings(frames, s.handle("a.example"), 4, secret, 5*time.Second); !ok {
+		t.Error("a ping after a second was not answered")
+	}
+}
+
+// TestD4Refused: nothing answers for what is denied, and nothing else of ICMP
+// passes; the gateway answers for itself.
+func TestD4Refused(t *testing.T) {
+	t.Parallel()
+	s := start(t, "a.example", "b.example:443", "c.example", "!c.example:443")
+	frames := s.guest.tap()
+	at := newAddr()
+	for _, name := range []string{"a.example", "b.example", "c.example"} {
+		s.dns.at(name, at)
+	}
+	if _, ok := s.pings(frames, s.guest.net.Gateway(), 1, []byte("x"), 5*time.Second); !ok {
+		t.Error("the gateway does not answer")
+	}
+	if _, ok := s.pings(frames, s.handle("a.example"), 2, []byte("x"), 5*time.Second); !ok {
+		t.Error("the allowed host does not answer")
+	}
+	s.dns.at("a.example", netip.MustParseAddr("10.1.0.9"))
+	time.Sleep(time.Second)
+	for i, c := range []struct {
+		to   netip.Addr
+		line string
+	}{
+		{s.handle("b.example"), "deny icmp b.example 198.18.1.1 no-allow-rule -"}, // a port narrows
+		{netip.MustParseAddr("45.67.3.3"), "deny icmp - 45.67.3.3 unresolved-address -"},
+		{netip.MustParseAddr("198.18.88.1"), "deny icmp - 198.18.88.1 unresolved-address -"},
+		{netip.MustParseAddr("198.18.0.7"), "deny icmp - 198.18.0.7 inside-subnet -"},
+		{s.handle("a.example"), "deny icmp a.example 10.1.0.9 address-class -"},
+	} {
+		if _, ok := s.pings(frames, c.to, uint16(10+i), []byte("x"), 50*time.Millisecond); ok {
+			t.Errorf("%s answered", c.to)
+		}
+		s.has(c.line)
+	}
+	for _, typ := range []byte{0, 3, 5, 13, 17} { // reply, unreachable, redirect, timestamp, mask
+		b := echoRequest(1, 1, make([]byte, 28))
+		b[0] = typ
+		s.send(ether(0x0800, s.packet(1, s.handle("c.example"), b)))
+	}
+	s.hasN(5, "deny frame - - icmp-type -")
+}
