@@ -1,6 +1,11 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
 	"os"
 
 	"sb/lib/fd"
@@ -27,6 +32,9 @@ func attach(args []string) error {
 	if err != nil {
 		return err
 	}
+	if err := fd.CloseRest(); err != nil {
+		return err
+	}
 	m := &manifest.Manifest{}
 	if *file != "" {
 		if m, err = manifest.Load(*file); err != nil {
@@ -36,34 +44,55 @@ func attach(args []string) error {
 	if flags.NArg() > 0 {
 		m.Run.Command = flags.Args()
 	}
+	if err := checkRun(m); err != nil {
+		return err
+	}
 	c := guestCommand(m)
 	if c.TTY, err = terminal(*tty, *noTTY); err != nil {
 		return err
 	}
-	conn, err := fileConn(f)
+	e, stop := newEnding()
+	defer stop()
+	catchSIGPIPE()
+	h, err := openSession(e.ctx, f)
 	if err != nil {
-		return err
-	}
-	h, err := session.NewHost(conn)
-	if err != nil {
-		return err
+		return e.instead(err)
 	}
 	defer h.Close()
-	code, err := runCommand(h, c, nil)
-	if err != nil {
-		return err
+	err = runCommand(e.ctx, h, c)
+	var lost *streamEnd
+	if errors.As(err, &lost) {
+		return e.instead(err)
 	}
-	return say.Exit(code)
+	return err
 }
 
 // guestCommand is the command of a manifest.
 func guestCommand(m *manifest.Manifest) session.Command {
 	env := map[string]string{}
-	for k, v := range m.Run.Env {
-		env[k] = v
-	}
-	if t := os.Getenv("TERM"); t != "" && env["TERM"] == "" {
-		env["TERM"] = t
-	}
+	maps.Copy(env, m.Run.Env)
 	return session.Command{Args: m.Run.Command, Env: env, User: m.Run.User, Workdir: m.Run.Workdir}
+}
+
+// streamEnd is the end of the guest stream before that of the command.
+type streamEnd struct{ error }
+
+func (e *streamEnd) Unwrap() error { return e.error }
+
+// openSession takes the guest stream, which it takes over, and waits until the
+// guest answers. The end of ctx closes it: a guest that reads nothing must not
+// be waited for.
+func openSession(ctx context.Context, f *os.File) (*session.Host, error) {
+	defer f.Close()
+	conn, err := net.FileConn(f)
+	if err != nil {
+		return nil, fmt.Errorf("open the guest stream: %w", err)
+	}
+	context.AfterFunc(ctx, func() { conn.Close() })
+	h, err := session.NewHost(conn)
+	if err != nil {
+		conn.Close()
+		return nil, &streamEnd{err}
+	}
+	return h, nil
 }

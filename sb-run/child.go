@@ -1,12 +1,12 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -14,9 +14,19 @@ import (
 	"sb/lib/say"
 )
 
-// readyTime bounds how long a tool may take to be ready; a machine's boot has
-// its own bound in sb-vm.
-const readyTime = 150 * time.Second
+// How long a tool may take to be ready. A machine's boot has its own bound in
+// sb-vm, which is shorter.
+const (
+	partReadyTime = 20 * time.Second
+	vmReadyTime   = 150 * time.Second
+)
+
+// How long a child may take to end by itself. sb-vm gives the guest 3 seconds.
+const (
+	vmEndTime   = 6 * time.Second
+	partEndTime = 2 * time.Second
+	lastWords   = 5 * time.Second // between the end of its readiness and its own
+)
 
 // wire is a descriptor to hand to a child, under the flag of its name.
 type wire struct {
@@ -26,91 +36,124 @@ type wire struct {
 
 // child is one of our tools that runs.
 type child struct {
-	name string
-	cmd  *exec.Cmd
-	done chan struct{} // closed when it has ended
-	err  error         // how, once done is closed
-	said *lastLines
+	name  string
+	cmd   *exec.Cmd
+	ready *os.File
+	done  chan struct{} // closed when it has ended
+	err   error         // how, once done is closed
+	said  *said
 }
 
 // startChild starts a tool with its manifest and wires. It is in a process group
 // of its own, so that a terminal's Ctrl-C reaches nobody by accident, and ends
-// when its leash does. ready is closed, or sent an error, when it is ready.
-func startChild(name, manifest string, leash *os.File, wires ...wire) (*child, <-chan error, error) {
+// when its leash does.
+func startChild(name, manifest string, leash *os.File, wires ...wire) (*child, error) {
 	path, err := tool(name)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	r, w, err := os.Pipe()
 	if err != nil {
-		return nil, nil, err
+		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	defer w.Close()
-	wires = append(wires, wire{"ready", w}, wire{"leash", leash})
-	args := []string{"--manifest", manifest}
-	var files []*os.File
-	for i, w := range wires {
-		args = append(args, fmt.Sprintf("--%s=%d", w.flag, 3+i))
-		files = append(files, w.file)
+	c := &child{name: name, ready: r, done: make(chan struct{}), said: &said{name: name, to: os.Stderr}}
+	c.cmd = exec.Command(path, "--manifest", manifest)
+	for _, w := range append(wires, wire{"ready", w}, wire{"leash", leash}) {
+		c.cmd.Args = append(c.cmd.Args, fmt.Sprintf("--%s=%d", w.flag, 3+len(c.cmd.ExtraFiles)))
+		c.cmd.ExtraFiles = append(c.cmd.ExtraFiles, w.file)
 	}
-	c := &child{name: name, cmd: exec.Command(path, args...), done: make(chan struct{}), said: &lastLines{}}
-	c.cmd.ExtraFiles = files
+	c.cmd.Env = childEnvironment(name)
 	c.cmd.Stderr = c.said
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	// What it leaves behind may hold its stderr open.
+	c.cmd.WaitDelay = time.Second
 	if err := c.cmd.Start(); err != nil {
 		r.Close()
-		return nil, nil, fmt.Errorf("start %s: %w", name, err)
+		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	go func() {
-		c.err = c.cmd.Wait()
-		close(c.done)
-	}()
-	return c, c.awaitReady(r), nil
+	go c.wait()
+	return c, nil
 }
 
-// awaitReady reads the readiness line in the background.
-func (c *child) awaitReady(r *os.File) <-chan error {
-	result := make(chan error, 1)
-	go func() {
-		defer r.Close()
-		timer := time.AfterFunc(readyTime, func() { c.cmd.Process.Kill() })
-		defer timer.Stop()
-		err := fd.WaitReady(r, say.Version)
-		if err != nil {
-			// Its own words say more than the end of a pipe.
-			select {
-			case <-c.done:
-			case <-time.After(5 * time.Second):
-				c.cmd.Process.Kill()
-				<-c.done
-			}
-			err = c.failed(err)
+// passed is what each tool gets of our environment: where its files are. The
+// gate and the resolver get nothing, so that no variable of the user's shell (a
+// proxy, a resolver option, a debugging switch) acts on the boundary.
+var passed = map[string][]string{
+	"sb-vm": {"PATH", "HOME", "TMPDIR", "SB_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"},
+}
+
+func childEnvironment(name string) []string {
+	env := []string{} // not nil, which would be all of ours
+	for _, v := range passed[name] {
+		if value, ok := os.LookupEnv(v); ok {
+			env = append(env, v+"="+value)
 		}
-		result <- err
-	}()
-	return result
+	}
+	return env
 }
 
-// failed is the error of a child that ended, in its own words.
+func (c *child) wait() {
+	if c.err = c.cmd.Wait(); errors.Is(c.err, exec.ErrWaitDelay) {
+		c.err = nil
+	}
+	c.said.flush()
+	close(c.done)
+}
+
+// awaitReady waits until the child is ready, at most that long. One that is not
+// has ended when it returns.
+func (c *child) awaitReady(limit time.Duration) error {
+	defer c.ready.Close()
+	late := time.AfterFunc(limit, c.kill)
+	err := fd.WaitReady(c.ready, say.Version)
+	switch {
+	case !late.Stop():
+		<-c.done
+		return c.failed(fmt.Errorf("%s was not ready within %v", c.name, limit))
+	case err == nil:
+		return nil
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		// It is ending; its own words say more than the end of a pipe.
+		waitOr(c.done, lastWords, context.Background(), c.kill)
+		return c.failed(c.end())
+	}
+	c.kill()
+	<-c.done
+	return say.WithHint(fmt.Errorf("%s (%s) %w", c.name, c.cmd.Path, err), "the tools of a release are installed together: make install")
+}
+
+// failed is the error of a child that has ended: its own words, or else the
+// cause.
 func (c *child) failed(cause error) error {
-	var hints []string
-	main := ""
-	for _, l := range c.said.lines() {
-		l = strings.TrimPrefix(l, c.name+": ")
-		if h, ok := strings.CutPrefix(l, "hint: "); ok {
-			hints = append(hints, h)
-		} else if e, ok := strings.CutPrefix(l, "error: "); ok && main == "" {
-			main = e
-		}
+	text, hints := c.said.words()
+	if text == "" {
+		return withHints(cause, hints)
 	}
-	err := fmt.Errorf("%s: %s", c.name, main)
-	if main == "" {
-		err = fmt.Errorf("%s ended: %w", c.name, cause)
+	return withHints(fmt.Errorf("%s: %s", c.name, text), hints)
+}
+
+// end says how the child ended.
+func (c *child) end() error {
+	if c.err != nil {
+		return fmt.Errorf("%s ended: %w", c.name, c.err)
 	}
-	for _, h := range hints {
-		err = say.WithHint(err, "%s", h)
+	return fmt.Errorf("%s ended by itself", c.name)
+}
+
+func (c *child) kill() { c.cmd.Process.Kill() }
+
+// stop ends the child with a signal, or by force if it takes longer than limit.
+// What it reports of its end is passed on.
+func (c *child) stop(sig os.Signal, limit time.Duration, hurry context.Context) {
+	if c.ended() {
+		return
 	}
-	return err
+	c.cmd.Process.Signal(sig)
+	waitOr(c.done, limit, hurry, c.kill)
+	if text, _ := c.said.words(); text != "" {
+		say.Warn("%v", c.failed(nil))
+	}
 }
 
 // ended reports whether the child has ended.
@@ -123,39 +166,16 @@ func (c *child) ended() bool {
 	}
 }
 
-// lastLines passes on what a child says to people, and keeps the errors for
-// whoever reports its end: those are printed once, there.
-type lastLines struct {
-	mu   sync.Mutex
-	part string
-	last []string
-}
-
-const maxLastLines = 40
-
-func (l *lastLines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	text := l.part + string(b)
-	for {
-		line, rest, ok := strings.Cut(text, "\n")
-		if !ok {
-			break
-		}
-		text = rest
-		if strings.Contains(line, ": error: ") || strings.Contains(line, ": hint: ") {
-			l.last = append(l.last, line)
-			l.last = l.last[max(0, len(l.last)-maxLastLines):]
-			continue
-		}
-		io.WriteString(os.Stderr, say.Safe(line)+"\n")
+// waitOr waits until done. After limit, or in a hurry, it does something about it.
+func waitOr(done <-chan struct{}, limit time.Duration, hurry context.Context, otherwise func()) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return
+	case <-timer.C:
+	case <-hurry.Done():
 	}
-	l.part = text[max(0, len(text)-4096):]
-	return len(b), nil
-}
-
-func (l *lastLines) lines() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return append([]string(nil), l.last...)
+	otherwise()
+	<-done
 }

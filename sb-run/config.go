@@ -2,12 +2,14 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 
 	"sb/lib/dirs"
 	"sb/lib/manifest"
+	"sb/lib/say"
 )
 
 // config is config.toml in the configuration directory: what holds for every
@@ -34,7 +36,51 @@ func loadConfig() (*config, error) {
 		return c, nil
 	}
 	if err != nil {
+		return nil, fmt.Errorf("read the configuration: %w", err)
+	}
+	if err := manifest.Decode(c.path, text, c); err != nil {
 		return nil, err
 	}
-	return c, manifest.Decode(c.path, text, c)
+	return c, c.check()
+}
+
+// check says what is out of bounds here, rather than in what is made of it.
+func (c *config) check() error {
+	var err error
+	if c.CPUs != 0 {
+		err = checkCPUs("cpus", c.CPUs)
+	}
+	if err == nil && c.Memory != 0 {
+		err = checkMemory("memory", c.Memory)
+	}
+	if err == nil && c.Disk != 0 {
+		err = checkDisk("disk", c.Disk)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.path, err)
+	}
+	return nil
+}
+
+// The bounds of a machine, under the name of the flag or the key.
+
+func checkCPUs(name string, n int) error {
+	if n < 1 || n > manifest.MaxCPUs {
+		return say.Usage("%s: %d is not between 1 and %d", name, n, manifest.MaxCPUs)
+	}
+	return nil
+}
+
+func checkMemory(name string, n manifest.Size) error {
+	if n < manifest.MinMemory {
+		return say.Usage("%s: %s is less than the %s that a machine needs to boot", name, n, manifest.Size(manifest.MinMemory))
+	}
+	return nil
+}
+
+func checkDisk(name string, n manifest.Size) error {
+	if n%(1<<20) != 0 {
+		return say.Usage("%s: %s is no whole number of megabytes: write it as 16g", name, n)
+	}
+	return nil
 }

@@ -2,17 +2,17 @@ package main
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"sort"
-	"time"
 
 	"sb/lib/dirs"
 	"sb/lib/manifest"
+	"sb/lib/say"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,48 +21,51 @@ import (
 // does; a directory without one is what a killed run left.
 type runDir struct {
 	name, path string
+	logs       string // where the audit log goes in the end
 	lock       *os.File
+	manifest   [sha256.Size]byte // of what was written
 }
 
-// keptLogs is how many audit logs of earlier runs are kept.
-const keptLogs = 50
-
-func runsDir() (string, error) {
+// stateDir is a directory of that name in the state directory.
+func stateDir(name string) (string, error) {
 	state, err := dirs.State()
 	if err != nil {
 		return "", err
 	}
-	return dirs.Ensure(filepath.Join(state, "run"))
-}
-
-func logsDir() (string, error) {
-	state, err := dirs.State()
-	if err != nil {
-		return "", err
-	}
-	return dirs.Ensure(filepath.Join(state, "log"))
+	return dirs.Ensure(filepath.Join(state, name))
 }
 
 // newRunDir makes the directory of a new run, after clearing away what killed
-// runs left.
-func newRunDir(target string) (*runDir, error) {
-	runs, err := runsDir()
+// runs left. base is what its name begins with.
+func newRunDir(base string) (*runDir, error) {
+	runs, err := stateDir("run")
 	if err != nil {
 		return nil, err
 	}
-	sweep(runs)
+	logs, err := stateDir("log")
+	if err != nil {
+		return nil, err
+	}
+	// One run at a time makes or clears away: a directory without a lock in it
+	// is being made otherwise.
+	all, err := os.Open(runs)
+	if err == nil {
+		defer all.Close()
+		err = lock(all, unix.LOCK_EX)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock the run directories: %w", err)
+	}
+	sweep(runs, logs)
 	for range 100 {
 		random := make([]byte, 3)
 		rand.Read(random)
-		d := &runDir{name: sandboxName(target, hex.EncodeToString(random))}
-		d.path = filepath.Join(runs, d.name)
-		if err := os.Mkdir(d.path, 0o700); errors.Is(err, fs.ErrExist) {
+		name := sandboxName(base, hex.EncodeToString(random))
+		d, err := makeRunDir(filepath.Join(runs, name), logs)
+		if errors.Is(err, fs.ErrExist) {
 			continue
-		} else if err != nil {
-			return nil, fmt.Errorf("make the run directory: %w", err)
 		}
-		if d.lock, err = takeLock(d.path); err != nil {
-			os.RemoveAll(d.path)
+		if err != nil {
 			return nil, fmt.Errorf("make the run directory: %w", err)
 		}
 		return d, nil
@@ -70,34 +73,48 @@ func newRunDir(target string) (*runDir, error) {
 	return nil, errors.New("make the run directory: no free name")
 }
 
-// takeLock locks a run directory for as long as this process lives.
-func takeLock(dir string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
+func makeRunDir(path, logs string) (*runDir, error) {
+	if err := os.Mkdir(path, 0o700); err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	f, err := os.OpenFile(filepath.Join(path, "lock"), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err == nil {
+		if err = lock(f, unix.LOCK_EX|unix.LOCK_NB); err == nil {
+			return &runDir{name: filepath.Base(path), path: path, logs: logs, lock: f}, nil
+		}
 		f.Close()
-		return nil, err
 	}
-	return f, nil
+	os.RemoveAll(path)
+	return nil, err
+}
+
+// lock locks f for as long as it is open.
+func lock(f *os.File, how int) error {
+	for {
+		if err := unix.Flock(int(f.Fd()), how); err != unix.EINTR {
+			return err
+		}
+	}
 }
 
 // sweep clears away the directories of runs that were killed. Only their logs
 // are kept.
-func sweep(runs string) {
+func sweep(runs, logs string) {
 	entries, _ := os.ReadDir(runs)
 	for _, e := range entries {
-		path := filepath.Join(runs, e.Name())
-		// A directory without a lock may be one that is being made.
-		if st, err := os.Lstat(filepath.Join(path, "lock")); err != nil || !st.Mode().IsRegular() {
-			if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > time.Minute {
-				os.RemoveAll(path)
-			}
+		if !e.IsDir() {
 			continue
 		}
-		if lock, err := takeLock(path); err == nil {
-			(&runDir{name: e.Name(), path: path, lock: lock}).remove()
+		d := &runDir{name: e.Name(), path: filepath.Join(runs, e.Name()), logs: logs}
+		var err error
+		if d.lock, err = os.OpenFile(d.file("lock"), os.O_RDWR|unix.O_NOFOLLOW, 0); err == nil {
+			if lock(d.lock, unix.LOCK_EX|unix.LOCK_NB) != nil {
+				d.lock.Close() // it runs
+				continue
+			}
+		}
+		if err := d.remove(); err != nil {
+			say.Warn("clear away what a killed run left: %v", err)
 		}
 	}
 }
@@ -110,70 +127,22 @@ func (d *runDir) writeManifest(m *manifest.Manifest) error {
 	if err != nil {
 		return err
 	}
+	d.manifest = sha256.Sum256(text)
 	if err := os.WriteFile(d.file("sandbox.toml"), text, 0o600); err != nil {
 		return fmt.Errorf("write the manifest: %w", err)
 	}
 	return nil
 }
 
-// openAudit opens the audit log for appending.
-func (d *runDir) openAudit() (*os.File, error) {
-	f, err := os.OpenFile(d.file("audit.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+// checkManifest refuses to start a part, or to start it again, by another
+// manifest than the one that was written.
+func (d *runDir) checkManifest() error {
+	text, err := os.ReadFile(d.file("sandbox.toml"))
 	if err != nil {
-		return nil, fmt.Errorf("open the audit log: %w", err)
+		return fmt.Errorf("read the manifest: %w", err)
 	}
-	return f, nil
-}
-
-// rotateAudit keeps the full log as the one older generation and opens the next.
-func (d *runDir) rotateAudit() (*os.File, error) {
-	if err := os.Rename(d.file("audit.log"), d.file("audit.log.1")); err != nil {
-		return nil, fmt.Errorf("rotate the audit log: %w", err)
-	}
-	return d.openAudit()
-}
-
-// remove ends the run directory. Its log moves to those of earlier runs.
-func (d *runDir) remove() error {
-	err := d.keepLogs()
-	if e := os.RemoveAll(d.path); err == nil {
-		err = e
-	}
-	d.lock.Close()
-	return err
-}
-
-func (d *runDir) keepLogs() error {
-	logs, err := logsDir()
-	if err != nil {
-		return err
-	}
-	for _, suffix := range []string{".1", ""} {
-		err := os.Rename(d.file("audit.log"+suffix), filepath.Join(logs, d.name+".log"+suffix))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("keep the audit log: %w", err)
-		}
-	}
-	return dropOld(logs, keptLogs)
-}
-
-// dropOld removes the oldest files of a directory beyond a number.
-func dropOld(dir string, keep int) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	age := map[string]time.Time{}
-	var names []string
-	for _, e := range entries {
-		if info, err := e.Info(); err == nil {
-			names = append(names, e.Name())
-			age[e.Name()] = info.ModTime()
-		}
-	}
-	sort.Slice(names, func(i, j int) bool { return age[names[i]].After(age[names[j]]) })
-	for _, name := range names[min(len(names), keep):] {
-		os.Remove(filepath.Join(dir, name))
+	if sha256.Sum256(text) != d.manifest {
+		return say.WithHint(fmt.Errorf("read the manifest: %s was changed while the sandbox runs", d.file("sandbox.toml")), "start the sandbox again")
 	}
 	return nil
 }

@@ -2,14 +2,19 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
+	"time"
 
+	"sb/lib/manifest"
 	"sb/lib/say"
 )
 
@@ -37,58 +42,78 @@ func tool(name string) (string, error) {
 			}
 		}
 	}
-	path, err := exec.LookPath(name)
+	path, err := lookPath(name)
 	if err != nil {
 		return "", say.WithHint(fmt.Errorf("find %s: %w", name, err), "the tools of a release are installed together: make install")
 	}
 	return path, nil
 }
 
+// lookPath is exec.LookPath, whose error names the program that the caller
+// names too.
+func lookPath(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	var named *exec.Error
+	if errors.As(err, &named) {
+		err = named.Err
+	}
+	return path, err
+}
+
+// undoTime is how long sb-image may take to undo what it began.
+const undoTime = 25 * time.Second
+
 // ask runs sb-image and returns its answer. What it says to people goes to
-// stderr if it may speak, and into the error otherwise.
-func ask(speak bool, args ...string) (string, error) {
+// stderr if it may speak, and into the error otherwise. It has the whole of our
+// environment, as if the user had called it: a registry may need a proxy or a
+// credential helper. The end of the run, and that of this process, end it.
+func ask(e *ending, speak bool, args ...string) (string, error) {
 	path, err := tool("sb-image")
 	if err != nil {
 		return "", err
 	}
-	cmd := exec.Command(path, args...)
-	var errs bytes.Buffer
-	cmd.Stderr = &errs
+	cmd := exec.CommandContext(e.ctx, path, args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = undoTime
+	var out bytes.Buffer
+	words := &said{name: "sb-image", to: io.Discard}
+	cmd.Stdout, cmd.Stderr = &out, words
 	if speak {
 		cmd.Stderr = os.Stderr
 	}
-	out, err := cmd.Output()
+	defer endWithUs(cmd)()
+	if err := cmd.Start(); err != nil {
+		return "", fmt.Errorf("start sb-image: %w", err)
+	}
+	defer context.AfterFunc(e.hurry, func() { cmd.Process.Kill() })()
+	err = cmd.Wait()
+	if err == nil {
+		return strings.TrimSpace(out.String()), nil
+	}
+	words.flush()
+	text, hints := words.words()
 	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		return "", &imageError{args: args, text: errs.String(), code: exit.ExitCode()}
+	switch {
+	case !errors.As(err, &exit):
+		err = fmt.Errorf("run sb-image: %w", err)
+	case text != "":
+		err = errors.New(text)
+	case speak && exit.Exited():
+		err = fmt.Errorf("sb-image %s failed (its message is above)", strings.Join(args, " "))
+	default:
+		err = fmt.Errorf("sb-image %s: %w", strings.Join(args, " "), err)
 	}
-	return strings.TrimSpace(string(out)), err
-}
-
-// imageError is sb-image's own: its words are for people already.
-type imageError struct {
-	args []string
-	text string
-	code int
-}
-
-func (e *imageError) Error() string {
-	text := strings.TrimSpace(e.text)
-	if text == "" {
-		return fmt.Sprintf("sb-image %s failed (its message is above)", strings.Join(e.args, " "))
-	}
-	first, _, _ := strings.Cut(text, "\n")
-	return strings.TrimPrefix(strings.TrimPrefix(first, "sb-image: "), "error: ")
+	return "", withHints(err, hints)
 }
 
 // findImage returns an image of the store, after fetching it if it is not there.
-func findImage(ref string) (*image, error) {
-	text, err := ask(false, "show", ref)
+func findImage(e *ending, ref string) (*image, error) {
+	text, err := ask(e, false, "show", ref)
 	if err != nil {
-		if _, err := ask(true, "pull", ref); err != nil {
+		if _, err := ask(e, true, "pull", ref); err != nil {
 			return nil, err
 		}
-		if text, err = ask(false, "show", ref); err != nil {
+		if text, err = ask(e, false, "show", ref); err != nil {
 			return nil, err
 		}
 	}
@@ -96,17 +121,26 @@ func findImage(ref string) (*image, error) {
 	if err := json.Unmarshal([]byte(text), im); err != nil {
 		return nil, fmt.Errorf("read what sb-image says of %s: %w", ref, err)
 	}
-	im.path, err = ask(false, "path", im.Digest)
+	im.path, err = ask(e, false, "path", im.Digest)
 	return im, err
 }
 
 // findKernel returns the directory of the kernel, after fetching one if there
 // is none.
-func findKernel() (string, error) {
-	dir, err := ask(false, "kernel", "show")
-	if err == nil {
-		return dir, nil
+func findKernel(e *ending) (string, error) {
+	dir, err := ask(e, false, "kernel", "show")
+	if err == nil || e.ended() {
+		return dir, err
 	}
 	say.Note("no kernel yet: sb-image kernel install")
-	return ask(true, "kernel", "install")
+	return ask(e, true, "kernel", "install")
+}
+
+// makeDisk makes the writable disk of a machine.
+func makeDisk(e *ending, m *manifest.Manifest) error {
+	size := m.Machine.DiskSize
+	if _, err := ask(e, false, "disk", m.Machine.Disk, "--size", size.String()); err != nil {
+		return fmt.Errorf("disk of %s: %w", size, err)
+	}
+	return nil
 }

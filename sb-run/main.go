@@ -4,6 +4,12 @@
 //
 // It parses no network byte and holds no secret. Everything it does can be done
 // without it: sb-run --print=sh prints how.
+//
+// The runtime watches no limit on processors, for it would hold descriptors whose
+// numbers a shell could use.
+//
+//go:debug containermaxprocs=0
+//go:debug updatemaxprocs=0
 package main
 
 import (
@@ -14,24 +20,27 @@ import (
 
 func main() { say.Main("sb-run", run) }
 
-// The exit codes that are not the command's own, as Docker's and a shell's.
-const (
-	codeOwn       = 125 // sb-run itself failed
-	codeInterrupt = 130 // Ctrl-C
-)
+// codeOwn is the exit code of a failure of sb-run's own, as Docker's.
+const codeOwn = 125
 
 var verbs = []say.Verb{
-	{Name: "pair", Args: "NAME=dgram|stream… -- CMD", Text: "run a command with socket pairs to pass on", Run: pair},
-	{Name: "attach", Args: "--guest N -- CMD", Text: "run a command in a machine by its guest stream", Run: attach},
+	{Name: "pair", Args: "NAME=dgram|stream… -- CMD…", Text: "run a command with socket pairs to pass on", Run: pair},
+	{Name: "attach", Args: "--guest N [-- CMD…]", Text: "run a command in a machine by its guest stream", Run: attach},
 }
 
+// run gives what failed here its exit code; a code above the filters' was meant.
 func run(args []string) error {
 	err := dispatch(args)
-	var e *say.Error
-	if err == nil || say.Code(err) == say.CodeOK || errors.As(err, &e) && e.Err == nil {
+	if c := say.Code(err); c != say.CodeFailed && c != say.CodeUsage || isExit(err) {
 		return err
 	}
 	return say.WithCode(err, codeOwn)
+}
+
+// isExit reports whether err is the answer itself, as say.Exit makes it.
+func isExit(err error) bool {
+	var e *say.Error
+	return errors.As(err, &e) && e.Err == nil
 }
 
 func dispatch(args []string) error {
@@ -40,6 +49,9 @@ func dispatch(args []string) error {
 			if v.Name == args[0] {
 				return v.Run(args[1:])
 			}
+		}
+		if args[0] == "help" {
+			args = []string{"--help"}
 		}
 	}
 	return runTarget(args)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,6 +16,7 @@ import (
 type options struct {
 	target  string
 	command []string
+	changes []string // the flags that were given and say what the sandbox is
 
 	rules     manifest.Rules
 	env       map[string]string
@@ -34,89 +34,123 @@ type options struct {
 	print                   string // "", toml or sh
 }
 
+// words are the flags that are taken apart after all are read.
+type words struct {
+	env, envFiles, mounts []string
+	memory, disk          string
+}
+
 func parseOptions(args []string) (*options, error) {
 	o := &options{}
 	flags := say.Flags("sb-run", "TARGET [flags] [-- CMD…]",
 		"Runs a command in a machine of its own that reaches what its rules allow and nothing else.\n"+
-			"TARGET is a profile (shell), an image (debian:bookworm, bootstrap:bookworm, oci:DIR …) or a manifest file (./sandbox.toml).\n"+
-			"Other verbs: sb-run pair, sb-run attach.")
-	var env, envFiles, mounts []string
-	var memory, disk string
-	flags.StringArrayVar(&o.rules.Allow, "allow", nil, "allow what `RULE` says: a host, *.suffix, address or range, with a :port where wanted")
-	flags.StringArrayVar(&o.rules.Deny, "deny", nil, "deny what `RULE` says, whatever allows it")
-	flags.BoolVar(&o.showLog, "show-policy-log", false, "print the audit log to stderr at the end")
-	flags.StringArrayVarP(&env, "env", "e", nil, "set a variable in the guest; without a value, to the one here (`NAME[=VALUE]`)")
-	flags.StringArrayVar(&envFiles, "env-file", nil, "read variables from `FILE`, one NAME[=VALUE] a line")
-	flags.StringVarP(&o.workspace, "workspace", "w", "", "share `DIR` with the guest, at the same path, and start there; a profile shares the current directory")
-	flags.StringVar(&o.workdir, "workdir", "", "start the command in `DIR` of the guest")
-	flags.StringArrayVarP(&mounts, "mount", "v", nil, "share a directory with the guest (`HOST:GUEST[:ro]`)")
-	flags.IntVar(&o.cpus, "cpus", 0, "processors of the machine (`N`, default 2)")
-	flags.StringVar(&memory, "memory", "", "memory of the machine (`SIZE`, default 2g)")
-	flags.StringVar(&disk, "disk", "", "how far the machine's disk may grow (`SIZE`, default 16g)")
-	flags.StringVar(&o.user, "user", "", "run as this user of the image (`NAME|UID[:GROUP]`)")
-	flags.BoolVarP(&o.interactive, "interactive", "i", false, "keep stdin open (it always is; for those who type -it)")
-	flags.BoolVarP(&o.tty, "tty", "t", false, "give the command a terminal; the default if stdin and stdout are one")
-	flags.BoolVar(&o.noTTY, "no-tty", false, "give the command no terminal")
-	flags.StringVar(&o.accel, "accel", "", "auto, kvm or tcg (`HOW`, default auto)")
-	flags.StringVar(&o.print, "print", "", "print the sandbox's manifest (toml) or a script that does the same (sh), and run nothing (`AS`)")
-	flags.Lookup("print").NoOptDefVal = "toml"
-	flags.BoolVar(&o.noInput, "no-input", false, "never ask anything")
+			"TARGET is a profile (shell), an image (debian:bookworm, bootstrap:bookworm, oci:DIR …) or a manifest file (./sandbox.toml).")
+	addVerbs(flags)
+	w := o.flags(flags)
 	if err := say.Parse(flags, args); err != nil {
 		return nil, err
 	}
-	if err := o.words(flags); err != nil {
+	if err := o.take(flags); err != nil {
+		return nil, err
+	}
+	if err := o.check(flags); err != nil {
+		return nil, err
+	}
+	if err := o.sizes(flags, w); err != nil {
 		return nil, err
 	}
 	var err error
-	if o.env, err = environment(env, envFiles); err != nil {
+	if o.env, err = environment(w.env, w.envFiles); err != nil {
 		return nil, err
 	}
-	for _, m := range mounts {
+	for _, m := range w.mounts {
 		share, err := parseMount(m)
 		if err != nil {
 			return nil, err
 		}
 		o.mounts = append(o.mounts, share)
 	}
-	for _, s := range []struct {
-		to         *manifest.Size
-		flag, text string
-	}{{&o.memory, "--memory", memory}, {&o.disk, "--disk", disk}} {
-		if s.text != "" {
-			if *s.to, err = manifest.ParseSize(s.text); err != nil {
-				return nil, say.Usage("%s: %v", s.flag, err)
-			}
-		}
-	}
-	return o, o.check()
+	return o, nil
 }
 
-// words takes TARGET and the command apart.
-func (o *options) words(flags *pflag.FlagSet) error {
-	words, dash := flags.Args(), flags.ArgsLenAtDash()
+// flags defines the flags: first those that say what the sandbox is, then those
+// that are about this call alone (ofThisCall).
+func (o *options) flags(flags *pflag.FlagSet) *words {
+	w := &words{}
+	flags.StringArrayVar(&o.rules.Allow, "allow", nil, "allow what `RULE` says: a host, *.suffix, address or range, with a :port where wanted")
+	flags.StringArrayVar(&o.rules.Deny, "deny", nil, "deny what `RULE` says, whatever allows it")
+	flags.StringArrayVarP(&w.env, "env", "e", nil, "set a variable in the guest; without a value, to the one here (`NAME[=VALUE]`)")
+	flags.StringArrayVar(&w.envFiles, "env-file", nil, "read variables from `FILE`, one NAME[=VALUE] a line")
+	flags.StringVarP(&o.workspace, "workspace", "w", "", "share `DIR` with the guest, at the same path, and start there; a profile shares the current directory")
+	flags.StringVar(&o.workdir, "workdir", "", "start the command in `DIR` of the guest")
+	flags.StringArrayVarP(&w.mounts, "mount", "v", nil, "share a directory with the guest (`HOST:GUEST[:ro]`)")
+	flags.IntVar(&o.cpus, "cpus", 0, "processors of the machine (`N`, default 2)")
+	flags.StringVar(&w.memory, "memory", "", "memory of the machine (`SIZE`, default 2g)")
+	flags.StringVar(&w.disk, "disk", "", "how far the machine's disk may grow (`SIZE`, default 16g)")
+	flags.StringVar(&o.user, "user", "", "run as this user of the image (`NAME|UID[:GROUP]`)")
+	flags.StringVar(&o.accel, "accel", "", "auto, kvm or tcg (`HOW`, default auto)")
+
+	flags.BoolVar(&o.showLog, "show-policy-log", false, "print the audit log to stderr at the end")
+	flags.BoolVarP(&o.interactive, "interactive", "i", false, "keep stdin open (it always is; for those who type -it)")
+	flags.BoolVarP(&o.tty, "tty", "t", false, "give the command a terminal; the default if stdin and stdout are one")
+	flags.BoolVar(&o.noTTY, "no-tty", false, "give the command no terminal")
+	flags.StringVar(&o.print, "print", "", "print the sandbox's manifest (toml) or a script that does the same (sh), and run nothing (`AS`)")
+	flags.Lookup("print").NoOptDefVal = "toml"
+	flags.BoolVar(&o.noInput, "no-input", false, "never ask anything")
+	return w
+}
+
+// ofThisCall are the flags that say nothing of what the sandbox is.
+var ofThisCall = map[string]bool{"show-policy-log": true, "interactive": true, "tty": true, "no-tty": true, "print": true, "no-input": true}
+
+// addVerbs has the help list what else sb-run does.
+func addVerbs(flags *pflag.FlagSet) {
+	usage := flags.Usage
+	flags.Usage = func() {
+		usage()
+		fmt.Fprint(os.Stdout, "\nverbs:\n")
+		for _, v := range verbs {
+			fmt.Fprintf(os.Stdout, "  %-45s %s\n", v.Name+" "+v.Args, v.Text)
+		}
+	}
+}
+
+// take takes TARGET and the command apart.
+func (o *options) take(flags *pflag.FlagSet) error {
+	args, dash := flags.Args(), flags.ArgsLenAtDash()
 	if dash >= 0 {
-		words, o.command = words[:dash], words[dash:]
+		args, o.command = args[:dash], args[dash:]
 	}
 	switch {
-	case len(words) == 0:
+	case len(args) == 0:
 		return say.WithHint(say.Usage("sb-run needs a target"), "sb-run shell runs a shell in this directory; sb-run --help tells more")
-	case len(words) > 1:
-		return say.WithHint(say.Usage("%q is one word too many", words[1]), "put the command behind --: sb-run %s -- %s", words[0], strings.Join(words[1:], " "))
+	case len(args) > 1:
+		return say.WithHint(say.Usage("%q is one word too many", args[1]), "put the command behind --: sb-run %s -- %s", args[0], strings.Join(args[1:], " "))
 	}
-	o.target = words[0]
+	o.target = args[0]
 	return nil
 }
 
-func (o *options) check() error {
+// check refuses values that cannot be meant. One that is empty most likely comes
+// from a variable that is not set.
+func (o *options) check(flags *pflag.FlagSet) (err error) {
+	flags.Visit(func(f *pflag.Flag) {
+		if err == nil && f.Value.Type() == "string" && f.Value.String() == "" {
+			err = say.WithHint(say.Usage("--%s: its value is empty", f.Name), "give it one, or leave the flag out")
+		}
+		if !ofThisCall[f.Name] {
+			o.changes = append(o.changes, "--"+f.Name)
+		}
+	})
 	switch {
+	case err != nil:
+		return err
+	case o.target == "":
+		return say.WithHint(say.Usage("the target is an empty word"), "sb-run shell runs a shell in this directory")
 	case o.tty && o.noTTY:
 		return say.Usage("--tty and --no-tty exclude each other")
 	case o.print != "" && o.print != "toml" && o.print != "sh":
 		return say.Usage("--print: %q is neither toml nor sh", o.print)
-	case o.cpus < 0 || o.cpus > manifest.MaxCPUs:
-		return say.Usage("--cpus: %d is not between 1 and %d", o.cpus, manifest.MaxCPUs)
-	case o.memory != 0 && o.memory < manifest.MinMemory:
-		return say.Usage("--memory: %s is less than the %s that a machine needs to boot", o.memory, manifest.Size(manifest.MinMemory))
 	case o.accel != "" && o.accel != "auto" && o.accel != "kvm" && o.accel != "tcg":
 		return say.Usage("--accel: %q is none of auto, kvm, tcg", o.accel)
 	case o.workdir != "" && !filepath.IsAbs(o.workdir):
@@ -125,99 +159,22 @@ func (o *options) check() error {
 	return nil
 }
 
-// environment joins the variables of files and flags; a flag beats a file, a
-// later word an earlier one.
-func environment(words, files []string) (map[string]string, error) {
-	env := map[string]string{}
-	set := func(word string) error {
-		name, value, has := strings.Cut(word, "=")
-		if name == "" || strings.ContainsAny(name, " \t\x00") {
-			return fmt.Errorf("%q is no variable", word)
+// sizes reads how large the machine is to be.
+func (o *options) sizes(flags *pflag.FlagSet, w *words) (err error) {
+	if flags.Changed("cpus") {
+		err = checkCPUs("--cpus", o.cpus)
+	}
+	if err == nil && w.memory != "" {
+		if o.memory, err = manifest.ParseSize(w.memory); err != nil {
+			return say.Usage("--memory: %w", err)
 		}
-		if !has {
-			var ok bool
-			if value, ok = os.LookupEnv(name); !ok {
-				return nil // as Docker does: what is not set here is not set there
-			}
+		err = checkMemory("--memory", o.memory)
+	}
+	if err == nil && w.disk != "" {
+		if o.disk, err = manifest.ParseSize(w.disk); err != nil {
+			return say.Usage("--disk: %w", err)
 		}
-		env[name] = value
-		return nil
+		err = checkDisk("--disk", o.disk)
 	}
-	for _, file := range files {
-		f, err := os.Open(file)
-		if err != nil {
-			return nil, fmt.Errorf("--env-file: %w", err)
-		}
-		defer f.Close()
-		lines := bufio.NewScanner(f)
-		for n := 1; lines.Scan(); n++ {
-			l := strings.TrimLeft(lines.Text(), " \t")
-			if l == "" || l[0] == '#' {
-				continue
-			}
-			if err := set(l); err != nil {
-				return nil, say.Usage("%s:%d: %v", file, n, err)
-			}
-		}
-		if err := lines.Err(); err != nil {
-			return nil, fmt.Errorf("--env-file %s: %w", file, err)
-		}
-	}
-	for _, w := range words {
-		if err := set(w); err != nil {
-			return nil, say.Usage("--env: %v", err)
-		}
-	}
-	return env, nil
-}
-
-// parseMount reads HOST:GUEST[:ro].
-func parseMount(text string) (manifest.Share, error) {
-	parts := strings.Split(text, ":")
-	switch {
-	case len(parts) < 2 || len(parts) > 3 || parts[0] == "":
-		return manifest.Share{}, say.Usage("--mount: %q is not HOST:GUEST[:ro]", text)
-	case len(parts) == 3 && parts[2] != "ro" && parts[2] != "rw":
-		return manifest.Share{}, say.Usage("--mount: %q: %q is no mount option: ro and rw are", text, parts[2])
-	case !filepath.IsAbs(parts[1]) || filepath.Clean(parts[1]) == "/":
-		return manifest.Share{}, say.Usage("--mount: %q: %q is not an absolute path below the guest's root", text, parts[1])
-	}
-	host, err := shareable(parts[0])
-	if err != nil {
-		return manifest.Share{}, fmt.Errorf("--mount: %w", err)
-	}
-	return manifest.Share{Host: host, Guest: filepath.Clean(parts[1]), ReadOnly: len(parts) == 3 && parts[2] == "ro"}, nil
-}
-
-// shareable returns the real path of a directory that may be shared.
-func shareable(dir string) (string, error) {
-	if rest, ok := strings.CutPrefix(dir, "~/"); ok {
-		if home, err := os.UserHomeDir(); err == nil {
-			dir = filepath.Join(home, rest)
-		}
-	}
-	abs, err := filepath.Abs(dir)
-	if err != nil {
-		return "", err
-	}
-	real, err := filepath.EvalSymlinks(abs)
-	if err != nil {
-		return "", fmt.Errorf("share %s: %w", dir, err)
-	}
-	st, err := os.Stat(real)
-	if err != nil {
-		return "", fmt.Errorf("share %s: %w", dir, err)
-	}
-	if !st.IsDir() {
-		return "", fmt.Errorf("share %s: not a directory", dir)
-	}
-	if real == "/" {
-		return "", say.WithHint(fmt.Errorf("share %s: that is the whole host", dir), "go to the directory to work in, or name it with --workspace DIR")
-	}
-	if home, err := os.UserHomeDir(); err == nil {
-		if h, err := filepath.EvalSymlinks(home); err == nil && h == real {
-			return "", say.WithHint(fmt.Errorf("share %s: that is your whole home directory, with every key in it", dir), "go to the directory to work in, or name it with --workspace DIR")
-		}
-	}
-	return real, nil
+	return err
 }

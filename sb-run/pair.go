@@ -1,10 +1,14 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
-	"os/exec"
+	"runtime"
+	"slices"
 	"strings"
+	"syscall"
 
 	"sb/lib/fd"
 	"sb/lib/say"
@@ -12,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxPairs keeps the numbers small: a shell names no descriptor above 9 when it
-// redirects.
+// maxPairs keeps the numbers small: a shell can redirect no descriptor above 9,
+// and of four pairs only the very last end is one.
 const maxPairs = 4
 
 // pair makes socket pairs and becomes a command that has their numbers in its
@@ -26,36 +30,76 @@ func pair(args []string) error {
 	}
 	dash := flags.ArgsLenAtDash()
 	if dash < 1 || dash == flags.NArg() {
-		return say.Usage("sb-run pair needs NAME=dgram or NAME=stream, and a command behind --")
+		return say.WithHint(say.Usage("sb-run pair needs NAME=dgram or NAME=stream, and a command behind --"), "sb-run pair wire=stream -- sh")
 	}
-	names, command := flags.Args()[:dash], flags.Args()[dash:]
-	if len(names) > maxPairs {
-		return say.Usage("at most %d pairs: a shell can name no descriptor above 9", maxPairs)
-	}
-	path, err := exec.LookPath(command[0])
+	wanted, err := parsePairs(flags.Args()[:dash])
 	if err != nil {
-		return say.WithCode(fmt.Errorf("run %s: %w", command[0], err), 127)
+		return err
 	}
-	env := os.Environ()
-	for _, word := range names {
+	command := flags.Args()[dash:]
+	path, err := lookPath(command[0])
+	if err != nil {
+		return say.WithCode(fmt.Errorf("run %s: %w", command[0], err), codeOf(err))
+	}
+	env, files, err := openPairs(wanted)
+	if err != nil {
+		return err
+	}
+	err = unix.Exec(path, command, append(os.Environ(), env...))
+	runtime.KeepAlive(files)
+	return say.WithCode(fmt.Errorf("run %s: %w", path, err), 126)
+}
+
+// codeOf is what a shell gives for a command that it cannot run.
+func codeOf(err error) int {
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EISDIR) {
+		return 126
+	}
+	return 127
+}
+
+// wantedPair is a pair that is asked for.
+type wantedPair struct {
+	name string
+	kind fd.Kind
+}
+
+func parsePairs(words []string) (wanted []wantedPair, err error) {
+	if len(words) > maxPairs {
+		return nil, say.Usage("%d pairs: at most %d, for a shell can redirect no descriptor above 9", len(words), maxPairs)
+	}
+	for _, word := range words {
 		name, kindName, _ := strings.Cut(word, "=")
 		kind, ok := map[string]fd.Kind{"dgram": fd.Dgram, "stream": fd.Stream}[kindName]
 		if !ok || !isVariable(name) {
-			return say.Usage("%q is not NAME=dgram or NAME=stream", word)
+			return nil, say.Usage("%q is not NAME=dgram or NAME=stream", word)
 		}
-		a, b, err := fd.Pair(name, kind)
+		if slices.ContainsFunc(wanted, func(w wantedPair) bool { return w.name == name }) {
+			return nil, say.Usage("the pair %s is asked for twice", name)
+		}
+		wanted = append(wanted, wantedPair{name, kind})
+	}
+	return wanted, nil
+}
+
+// openPairs makes the pairs and leaves them open for the command, on the lowest
+// numbers that are free; nothing here is run after it. It returns the variables
+// that name them.
+func openPairs(wanted []wantedPair) (env []string, files []*os.File, err error) {
+	for _, w := range wanted {
+		a, b, err := fd.Pair(w.name, w.kind)
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
+		files = append(files, a, b)
 		for i, f := range []*os.File{a, b} {
-			// Left open for the command; nothing here is run after it.
 			if _, err := unix.FcntlInt(f.Fd(), unix.F_SETFD, 0); err != nil {
-				return fmt.Errorf("pass %s on: %w", name, err)
+				return nil, nil, fmt.Errorf("pass %s on: %w", w.name, err)
 			}
-			env = append(env, fmt.Sprintf("%s_%c=%d", name, 'a'+i, f.Fd()))
+			env = append(env, fmt.Sprintf("%s_%c=%d", w.name, 'a'+i, f.Fd()))
 		}
 	}
-	return say.WithCode(fmt.Errorf("run %s: %w", path, unix.Exec(path, command, env)), 126)
+	return env, files, nil
 }
 
 func isVariable(s string) bool {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,84 +13,78 @@ import (
 	"sb/lib/ctl"
 )
 
-// The supervision of sb-gate and sb-dns.
-const (
-	heartbeat   = time.Second     // between two questions whether it is alive
-	heartStops  = 2 * time.Second // without an answer it is taken for dead
-	maxDeaths   = 3
-	deathWindow = time.Minute // so many deaths in it end the run
-)
-
 // part is a tool that is started again when it dies: sb-gate or sb-dns. While it
 // is gone no byte can leave, for nobody else holds its wire.
 type part struct {
 	name  string
-	start func() (*child, *ctl.Conn, <-chan error, error)
+	start func() (*child, *ctl.Conn, error)
+	event func(ctl.Message) // gets what the tool says unasked; nil: nobody does
 
 	mu       sync.Mutex
 	child    *child
 	conn     *ctl.Conn
 	answers  chan ctl.Message
 	stopping bool
-	deaths   []time.Time
-	last     error
-	event    func(ctl.Message) // what the tool says unasked
-	asking   sync.Mutex        // one question at a time
+
+	asking  sync.Mutex     // one question at a time
+	watched sync.WaitGroup // the goroutine that keeps it alive
 }
 
-// begin starts the tool and its conversation.
-func (p *part) begin() (ready <-chan error, err error) {
-	c, conn, ready, err := p.start()
+// begin starts the tool and its conversation; ready is sent whether it is ready.
+func (p *part) begin(ready chan<- error) error {
+	c, conn, err := p.start()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.child, p.conn, p.answers = c, conn, make(chan ctl.Message, 1)
-	go p.listen(conn, p.answers)
-	return ready, nil
-}
-
-// onEvent sets where what the tool says unasked goes.
-func (p *part) onEvent(fn func(ctl.Message)) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.event = fn
+	go listen(conn, p.answers, p.event)
+	stopping := p.stopping
+	p.mu.Unlock()
+	if stopping {
+		c.kill()
+	}
+	go func() { ready <- c.awaitReady(partReadyTime) }()
+	return nil
 }
 
 // listen passes answers on and hands events over, until the wire ends.
-func (p *part) listen(conn *ctl.Conn, answers chan<- ctl.Message) {
+func listen(conn *ctl.Conn, answers chan<- ctl.Message, event func(ctl.Message)) {
+	defer conn.Close()
 	defer close(answers)
 	for {
 		m, files, err := conn.Receive()
 		for _, f := range files {
 			f.Close()
 		}
-		if err != nil {
+		switch {
+		case err != nil:
 			return
-		}
-		if m.Get("event") == "" {
-			answers <- m
-			continue
-		}
-		p.mu.Lock()
-		event := p.event
-		p.mu.Unlock()
-		if event != nil {
+		case m.Get("event") == "":
+			select {
+			case answers <- m:
+			default: // to no question
+			}
+		case event != nil:
 			event(m)
 		}
 	}
 }
 
-var errNoAnswer = errors.New("no answer")
+var errHurry = errors.New("there was no time to wait for the answer")
 
-// ask asks the tool and waits for its answer, at most d.
-func (p *part) ask(d time.Duration, m ctl.Message, files ...*os.File) (ctl.Message, error) {
+// ask asks the tool and waits for its answer, as long as the tool lives: one
+// that does not answer is killed by watch.
+func (p *part) ask(hurry context.Context, m ctl.Message, files ...*os.File) (ctl.Message, error) {
 	p.asking.Lock()
 	defer p.asking.Unlock()
 	p.mu.Lock()
 	conn, answers := p.conn, p.answers
 	p.mu.Unlock()
+	select {
+	case <-answers: // to a question that was given up
+	default:
+	}
 	if err := conn.Send(m, files...); err != nil {
 		return nil, err
 	}
@@ -98,68 +93,108 @@ func (p *part) ask(d time.Duration, m ctl.Message, files ...*os.File) (ctl.Messa
 		if !ok {
 			return nil, io.ErrUnexpectedEOF
 		}
-		if why := a.Get("error"); why != "" {
-			return nil, errors.New(why)
-		}
 		return a, nil
-	case <-time.After(d):
-		return nil, errNoAnswer
+	case <-hurry.Done():
+		return nil, errHurry
 	}
 }
 
-// watch keeps the tool alive until stop. note is told of each death; the error
-// is that of a tool that cannot be kept alive.
-func (p *part) watch(note func(*part)) error {
+// The supervision of sb-gate and sb-dns. The question is asked at one tick; at
+// the third after it, at most two seconds after the tool stopped, it is taken
+// for dead. Ticks are counted, not time, so that a tool is not blamed for what
+// this process did not see while it was stopped itself.
+const (
+	heartbeat   = 500 * time.Millisecond
+	maxMissed   = 3
+	maxDeaths   = 3
+	deathWindow = time.Minute // so many deaths in it end the run
+)
+
+// watch keeps the tool alive until it is stopped, or until e has come: then a
+// death is only noted. The error is that of a tool that cannot be kept alive.
+func (p *part) watch(e *ending, note func(c *child, again bool)) error {
 	tick := time.NewTicker(heartbeat)
 	defer tick.Stop()
+	var died deaths
+	var answer <-chan error // to the question whether it is alive
+	missed := 0
 	for {
 		p.mu.Lock()
-		c := p.child
+		c, stopping := p.child, p.stopping
 		p.mu.Unlock()
 		select {
 		case <-c.done:
-			if p.isStopping() {
+			if stopping || p.isStopping() {
 				return nil
 			}
-			if err := p.again(note); err != nil {
+			if e.ended() {
+				note(c, false)
+				return nil
+			}
+			if err := p.again(c, &died, note); err != nil {
 				return err
 			}
+			answer = nil
+		case err := <-answer:
+			if answer = nil; err != nil {
+				c.kill() // it can be told nothing any more
+			}
 		case <-tick.C:
-			if _, err := p.ask(heartStops, ctl.Message{{Key: "ask", Value: "alive"}}); errors.Is(err, errNoAnswer) && !p.isStopping() {
+			if answer == nil {
+				answer, missed = p.alive(), 0
+			} else if missed++; missed == maxMissed {
 				// Stopped, or stuck: what it holds must not go on by accident.
-				c.cmd.Process.Signal(syscall.SIGKILL)
+				c.kill()
 			}
 		}
 	}
 }
 
-// again starts the tool in the place of one that died.
-func (p *part) again(note func(*part)) error {
-	now := time.Now()
-	p.mu.Lock()
-	p.last = p.child.err
-	p.conn.Close()
-	recent := p.deaths[:0]
-	for _, t := range p.deaths {
+// alive asks whether the tool is.
+func (p *part) alive() <-chan error {
+	answer := make(chan error, 1)
+	go func() {
+		_, err := p.ask(context.Background(), ctl.Message{{Key: "ask", Value: "alive"}})
+		answer <- err
+	}()
+	return answer
+}
+
+// again starts the tool in the place of c, which died, until one is ready.
+func (p *part) again(c *child, died *deaths, note func(c *child, again bool)) error {
+	why := c.failed(c.end())
+	for {
+		n := died.add(time.Now())
+		note(c, n < maxDeaths)
+		if n >= maxDeaths {
+			return fmt.Errorf("%s died %d times within %v; the last time: %w", p.name, n, deathWindow, why)
+		}
+		ready := make(chan error, 1)
+		if err := p.begin(ready); err != nil {
+			return fmt.Errorf("start %s again: %w", p.name, err)
+		}
+		if why = <-ready; why == nil || p.isStopping() {
+			return nil
+		}
+		p.mu.Lock()
+		c = p.child
+		p.mu.Unlock()
+	}
+}
+
+// deaths are the times at which a part died.
+type deaths []time.Time
+
+// add enters a death and returns how many there were within the window.
+func (d *deaths) add(now time.Time) int {
+	recent := []time.Time{now}
+	for _, t := range *d {
 		if now.Sub(t) < deathWindow {
 			recent = append(recent, t)
 		}
 	}
-	p.deaths = append(recent, now)
-	n, c := len(p.deaths), p.child
-	p.mu.Unlock()
-	if n >= maxDeaths {
-		return fmt.Errorf("%s died %d times within %v; the last time: %w", p.name, n, deathWindow, c.failed(c.err))
-	}
-	note(p)
-	ready, err := p.begin()
-	if err == nil {
-		err = <-ready
-	}
-	if err != nil && !p.isStopping() {
-		return fmt.Errorf("start %s again: %w", p.name, err)
-	}
-	return nil
+	*d = recent
+	return len(recent)
 }
 
 func (p *part) isStopping() bool {
@@ -168,22 +203,14 @@ func (p *part) isStopping() bool {
 	return p.stopping
 }
 
-func (p *part) lastErr() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.last
-}
-
-// stop ends the tool.
-func (p *part) stop() {
+// stop ends the tool, and what keeps it alive.
+func (p *part) stop(hurry context.Context) {
 	p.mu.Lock()
 	p.stopping = true
-	c, conn := p.child, p.conn
+	c := p.child
 	p.mu.Unlock()
-	if c == nil {
-		return
+	if c != nil {
+		c.stop(syscall.SIGTERM, partEndTime, hurry)
 	}
-	c.cmd.Process.Signal(syscall.SIGTERM)
-	waitOr(c.done, partEndTime, func() { c.cmd.Process.Kill() })
-	conn.Close()
+	p.watched.Wait()
 }

@@ -1,34 +1,39 @@
 package main
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
 	"os"
+	"os/exec"
+	"path"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"sb/lib/manifest"
 	"sb/lib/rule"
 	"sb/lib/say"
+	"sb/lib/session"
 )
 
 // plan is a sandbox as it is to be run: its manifest, and what only this run
 // needs to know.
 type plan struct {
 	m         *manifest.Manifest
-	diskSize  manifest.Size
-	ephemeral bool // the disk is made for this run
+	name      string // what the run's name begins with
+	ephemeral bool   // the disk is made for this run
 }
 
-const defaultDisk = 16 << 30
-
 // makePlan turns the words of a call into a plan. It fetches what is missing.
-func makePlan(o *options, c *config) (*plan, error) {
+func makePlan(e *ending, o *options, c *config) (*plan, error) {
 	if isManifest(o.target) {
-		return manifestPlan(o)
+		return manifestPlan(o, c)
 	}
 	p, isProfile, err := findProfile(o.target)
 	if err != nil {
@@ -50,21 +55,20 @@ func makePlan(o *options, c *config) (*plan, error) {
 	if err := addShares(m, o, isProfile); err != nil {
 		return nil, err
 	}
-	im, err := findImage(ref)
+	im, err := findImage(e, ref)
 	if err != nil {
 		return nil, imageFailed(o.target, isProfile, err)
 	}
 	m.Machine.Base = im.path
-	if m.Machine.Kernel, err = findKernel(); err != nil {
+	if m.Machine.Kernel, err = findKernel(e); err != nil {
 		return nil, err
 	}
 	m.Machine.CPUs = first(o.cpus, c.CPUs, manifest.DefaultCPUs)
 	m.Machine.Memory = first(o.memory, c.Memory, manifest.DefaultMemory)
+	m.Machine.DiskSize = first(o.disk, c.Disk, manifest.DefaultDisk)
 	m.Machine.Accel = first(o.accel, "auto")
-	if err := addCommand(m, o, p, im); err != nil {
-		return nil, err
-	}
-	return &plan{m: m, diskSize: first(o.disk, c.Disk, defaultDisk), ephemeral: true}, nil
+	addCommand(m, o, p, im)
+	return &plan{m: m, name: o.target, ephemeral: true}, checkRun(m)
 }
 
 // network is the same in every sandbox; on QEMU's wire a large frame is what
@@ -77,50 +81,69 @@ func network() manifest.Network {
 	return n
 }
 
+// isManifest reports whether the target is a manifest: a file by that name, or
+// what could be nothing else.
 func isManifest(target string) bool {
-	st, err := os.Stat(target)
-	return strings.HasSuffix(target, ".toml") && err == nil && st.Mode().IsRegular()
+	if !strings.HasSuffix(target, ".toml") {
+		return false
+	}
+	_, err := os.Stat(target)
+	return err == nil || !strings.Contains(target, ":")
 }
 
 // manifestPlan runs a manifest as it stands; flags that would change it are
-// refused, so that the file says what runs.
-func manifestPlan(o *options) (*plan, error) {
+// refused, so that the file says what runs. The user's own deny rules hold all
+// the same.
+func manifestPlan(o *options, c *config) (*plan, error) {
+	if len(o.changes) > 0 {
+		return nil, say.WithHint(say.Usage("%s: a manifest is run as it stands", o.changes[0]), "change %s, or name a profile or an image", o.target)
+	}
 	m, err := manifest.Load(o.target)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := rule.Load(rule.Source{Origin: o.target, Allow: m.Rules.Allow, Deny: m.Rules.Deny}); err != nil {
-		return nil, err
+	for _, d := range c.Rules.Deny {
+		if !slices.Contains(m.Rules.Deny, d) {
+			m.Rules.Deny = append(m.Rules.Deny, d)
+		}
 	}
-	if len(o.rules.Allow)+len(o.rules.Deny)+len(o.env)+len(o.mounts)+o.cpus+int(o.memory)+int(o.disk) > 0 || o.workspace+o.workdir+o.user+o.accel != "" {
-		return nil, say.WithHint(say.Usage("a manifest is run as it stands"), "change %s, or name a profile or an image", o.target)
+	if err := checkRules(m.Rules,
+		rule.Source{Origin: o.target, Allow: m.Rules.Allow, Deny: m.Rules.Deny},
+		rule.Source{Origin: c.path, Deny: c.Rules.Deny},
+	); err != nil {
+		return nil, err
 	}
 	if len(o.command) > 0 {
 		m.Run.Command = o.command
 	}
-	return &plan{m: m, diskSize: defaultDisk, ephemeral: m.Machine.Disk == ""}, nil
+	return &plan{m: m, name: m.Name, ephemeral: m.Machine.Disk == ""}, checkRun(m)
 }
 
 // addRules joins the rules of the profile, the configuration and the call. They
 // only add up; a deny of any of them stays.
 func addRules(m *manifest.Manifest, o *options, c *config, p *profile) error {
-	set, err := rule.Load(
+	for _, r := range []manifest.Rules{p.Rules, c.Rules, o.rules} {
+		m.Rules.Allow = append(m.Rules.Allow, r.Allow...)
+		m.Rules.Deny = append(m.Rules.Deny, r.Deny...)
+	}
+	return checkRules(m.Rules,
 		rule.Source{Origin: "profile " + o.target, Allow: p.Rules.Allow, Deny: p.Rules.Deny},
 		rule.Source{Origin: c.path, Allow: c.Rules.Allow, Deny: c.Rules.Deny},
 		rule.Source{Origin: "--allow", Allow: o.rules.Allow},
 		rule.Source{Origin: "--deny", Deny: o.rules.Deny},
 	)
+}
+
+// checkRules has the error of a bad rule name where it came from.
+func checkRules(all manifest.Rules, sources ...rule.Source) error {
+	set, err := rule.Load(sources...)
 	if err != nil {
 		return err
 	}
 	for _, w := range set.Warnings() {
 		say.Warn("%s", w)
 	}
-	for _, r := range []manifest.Rules{p.Rules, c.Rules, o.rules} {
-		m.Rules.Allow = append(m.Rules.Allow, r.Allow...)
-		m.Rules.Deny = append(m.Rules.Deny, r.Deny...)
-	}
-	if len(m.Rules.Allow) == 0 {
+	if len(all.Allow) == 0 {
 		say.Note("no rule allows anything: this sandbox reaches nothing (--allow HOST opens a host)")
 	}
 	return nil
@@ -140,11 +163,11 @@ func addShares(m *manifest.Manifest, o *options, isProfile bool) error {
 		m.Run.Workdir = dir
 	}
 	m.Shares = append(m.Shares, o.mounts...)
-	return nil
+	return arrange(m.Shares)
 }
 
 // addCommand decides what runs in the guest, as whom and where.
-func addCommand(m *manifest.Manifest, o *options, p *profile, im *image) error {
+func addCommand(m *manifest.Manifest, o *options, p *profile, im *image) {
 	m.Run.Command = o.command
 	if len(o.command) == 0 {
 		m.Run.Command = p.Command
@@ -163,11 +186,46 @@ func addCommand(m *manifest.Manifest, o *options, p *profile, im *image) error {
 	maps.Copy(m.Run.Env, p.Env)
 	maps.Copy(m.Run.Env, o.env)
 	m.Run.User = first(o.user, p.User, im.Config.User, "root")
-	m.Run.Workdir = first(o.workdir, m.Run.Workdir, im.Config.WorkingDir, "/")
-	if !filepath.IsAbs(m.Run.Workdir) {
-		m.Run.Workdir = "/" + m.Run.Workdir
-	}
+	// An image may name it in any form; the guest's paths are Unix paths.
+	m.Run.Workdir = path.Clean("/" + first(o.workdir, m.Run.Workdir, im.Config.WorkingDir))
 	owner(m)
+}
+
+// checkRun refuses what cannot reach the guest, before a machine is booted for
+// it: the guest stream and the manifest carry text, and so much of it.
+func checkRun(m *manifest.Manifest) error {
+	for i, arg := range m.Run.Command {
+		if err := checkText(arg); err != nil {
+			return say.Usage("word %d of the command, %q, %w", i+1, arg, err)
+		}
+	}
+	for name, value := range m.Run.Env {
+		if err := checkText(name + value); err != nil {
+			return say.Usage("the variable %s: its value %w", name, err)
+		}
+	}
+	for _, s := range m.Shares {
+		if err := checkText(s.Host + s.Guest); err != nil {
+			return say.Usage("share %q: its path %w", s.Host, err)
+		}
+	}
+	text, err := json.Marshal(guestCommand(m))
+	if err != nil {
+		return err
+	}
+	if most := session.MaxFrame - 256; len(text) > most { // the terminal's type and size come to it
+		return say.WithHint(say.Usage("the command and its variables have %d bytes, at most %d go to the guest", len(text), most), "pass what is long on stdin or in a file")
+	}
+	return nil
+}
+
+func checkText(s string) error {
+	if !utf8.ValidString(s) {
+		return errors.New("is not UTF-8")
+	}
+	if strings.Contains(s, "\x00") {
+		return errors.New("holds a zero byte")
+	}
 	return nil
 }
 
@@ -190,6 +248,9 @@ func owner(m *manifest.Manifest) {
 
 // imageFailed explains a target that led to nothing.
 func imageFailed(target string, isProfile bool, err error) error {
+	if errors.Is(err, exec.ErrNotFound) {
+		return err // sb-image itself
+	}
 	if isProfile || strings.ContainsAny(target, "/:@.") {
 		return fmt.Errorf("%s: %w", target, err)
 	}

@@ -12,7 +12,7 @@ func printPlan(w io.Writer, p *plan, o *options) error {
 		return err
 	}
 	if o.print == "sh" {
-		if text, err = script(p); err != nil {
+		if text, err = script(p, o); err != nil {
 			return err
 		}
 	}
@@ -24,12 +24,18 @@ func printPlan(w io.Writer, p *plan, o *options) error {
 const diskHere = "/the/disk/of/this/script"
 
 // script is the run without sb-run in charge: the same tools, joined by a shell.
-func script(p *plan) ([]byte, error) {
+func script(p *plan, o *options) ([]byte, error) {
 	m := *p.m
-	var make string
+	var make, tty string
 	if p.ephemeral {
 		m.Machine.Disk = diskHere
-		make = "sb-image disk \"$dir/disk\" --size " + p.diskSize.String() + "\ntrap 'rm -f \"$dir/disk\"' EXIT\n"
+		make = "sb-image disk \"$dir/disk\" --size " + m.Machine.DiskSize.String() + "\ntrap 'rm -f \"$dir/disk\"' EXIT\n"
+	}
+	switch {
+	case o.tty:
+		tty = " --tty"
+	case o.noTTY:
+		tty = " --no-tty"
 	}
 	text, err := m.Encode()
 	if err != nil {
@@ -49,7 +55,7 @@ m=$1/sandbox.toml
 sb-dns --manifest "$m" --dns=$dns_a --leash=$leash_a &
 sb-gate --manifest "$m" --frames=$frames_a --dns=$dns_b --leash=$leash_a >>"$1/audit.log" &
 sb-vm --manifest "$m" --frames=$frames_b --guest=$guest_a --leash=$leash_a &
-sb-run attach --manifest "$m" --guest=$guest_b
+sb-run attach --manifest "$m" --guest=$guest_b` + tty + `
 ' sh "$dir"
 `), nil
 }

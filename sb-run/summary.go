@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -23,22 +24,28 @@ type total struct {
 }
 
 // totals asks the gate what was refused.
-func (s *sandbox) totals() []total {
-	if s.gate == nil {
+func (s *sandbox) totals(hurry context.Context) []total {
+	m, err := s.gate.ask(hurry, ctl.Message{{Key: "ask", Value: "totals"}})
+	if err != nil || m.Get("error") != "" {
+		say.Note("what was refused is not known, for the gate did not say: sb-policy log --denied")
 		return nil
 	}
-	m, err := s.gate.ask(heartStops, ctl.Message{{Key: "ask", Value: "totals"}})
-	if err != nil {
-		return nil
-	}
-	var all []total
-	for _, text := range m.All("total") {
+	return parseTotals(m.All("total"))
+}
+
+// parseTotals reads them as the gate writes them: N GATE NAME ADDRESS REASON.
+func parseTotals(lines []string) (all []total) {
+	for _, text := range lines {
 		f := strings.Fields(text)
-		if len(f) != 5 {
+		if len(f) < 5 {
 			continue
 		}
-		n, _ := strconv.ParseInt(f[0], 10, 64)
-		all = append(all, total{n, audit.Gate(f[1]), undash(f[2]), undash(f[3]), reason.Code(f[4])})
+		n, err := strconv.ParseInt(f[0], 10, 64)
+		if err != nil {
+			continue
+		}
+		address := len(f) - 2 // the name is the guest's, and may hold blanks
+		all = append(all, total{n, audit.Gate(f[1]), undash(strings.Join(f[2:address], " ")), undash(f[address]), reason.Code(f[address+1])})
 	}
 	return all
 }
@@ -50,8 +57,11 @@ func undash(s string) string {
 	return s
 }
 
-// maxShown bounds the list at the end of a run.
-const maxShown = 20
+// The bounds of the list at the end of a run: its lines, and the bytes of a name.
+const (
+	maxShown     = 20
+	maxShownName = 253 // the longest that a host can have
+)
 
 // printTotals lists what a user can do something about: what was refused, how
 // often, and the flag that would allow it.
@@ -94,7 +104,11 @@ func (t total) what() string {
 }
 
 func (t total) String() string {
-	text := fmt.Sprintf("%s %d× %s", t.what(), t.n, t.why)
+	what := t.what()
+	if len(what) > maxShownName {
+		what = what[:maxShownName] + "…"
+	}
+	text := fmt.Sprintf("%s %d× %s", what, t.n, t.why)
 	if r := t.suggest(); r != "" {
 		return text + "  (--allow " + r + ")"
 	}

@@ -1,9 +1,9 @@
 package main
 
 import (
+	"context"
 	"errors"
-	"io"
-	"net"
+	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -14,12 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 )
-
-// fileConn is a connection on f, which it takes over.
-func fileConn(f *os.File) (net.Conn, error) {
-	defer f.Close()
-	return net.FileConn(f)
-}
 
 // terminal decides whether the command gets one: if it was asked for, or if both
 // ends here are one.
@@ -34,63 +28,83 @@ func terminal(want, not bool) (bool, error) {
 	return want || in && out, nil
 }
 
-// runCommand runs a command in the guest with our stdin, stdout and stderr, and
-// returns its exit code. end is closed when the run is to end before.
-func runCommand(h *session.Host, c session.Command, end <-chan struct{}) (int, error) {
-	restore := func() {}
+// runCommand runs a command in the guest with our stdin, stdout and stderr,
+// until it or ctx ends. It returns the command's exit code as say.Exit makes it,
+// or why there is none.
+func runCommand(ctx context.Context, h *session.Host, c session.Command) error {
+	resized := make(chan os.Signal, 1)
+	defer close(resized)
 	if c.TTY {
-		rows, cols := size()
-		c.Rows, c.Cols = rows, cols
 		old, err := term.MakeRaw(int(os.Stdin.Fd()))
 		if err != nil {
-			return 0, err
+			return fmt.Errorf("prepare the terminal: %w", err)
 		}
-		restore = func() { term.Restore(int(os.Stdin.Fd()), old) }
-	}
-	defer restore()
-	p, err := h.Start(c, os.Stdout, os.Stderr)
-	if err != nil {
-		return 0, err
-	}
-	go feed(p)
-	resized := make(chan os.Signal, 1)
-	if c.TTY {
+		defer term.Restore(int(os.Stdin.Fd()), old)
 		signal.Notify(resized, unix.SIGWINCH)
 		defer signal.Stop(resized)
-	}
-	for {
-		select {
-		case <-p.Done():
-			return commandEnd(p)
-		case <-resized:
-			p.Resize(size())
-		case <-end:
-			return 0, errEnded
+		c.Rows, c.Cols = size()
+		if t := os.Getenv("TERM"); t != "" && c.Env["TERM"] == "" {
+			c.Env["TERM"] = t
 		}
 	}
+	out, errs := newOutput(os.Stdout), newOutput(os.Stderr)
+	p, err := h.Start(c, out, errs)
+	if err != nil {
+		return &streamEnd{err}
+	}
+	go feed(p)
+	// Not here: a command that does not read its input makes this wait too.
+	go func() {
+		for range resized {
+			p.Resize(size())
+		}
+	}()
+	select {
+	case <-p.Done():
+	case <-ctx.Done():
+		select {
+		case <-p.Done(): // at the same time: the command's own end counts
+		default:
+			return context.Cause(ctx)
+		}
+	}
+	return commandEnd(p, out, errs)
 }
 
-// errEnded is the end of a run from outside.
-var errEnded = errors.New("the run was ended")
-
-func commandEnd(p *session.Process) (int, error) {
+func commandEnd(p *session.Process, outs ...*output) error {
 	st, err := p.Wait()
-	switch {
-	case errors.Is(err, syscall.EPIPE):
-		return 128 + int(syscall.SIGPIPE), nil // nobody reads our output any more
-	case err != nil:
-		return 0, err
-	case st.Error != "":
+	for _, o := range outs {
+		switch {
+		case errors.Is(o.err, syscall.EPIPE): // nobody reads it any more: as in a shell
+			return say.Exit(128 + int(syscall.SIGPIPE))
+		case errors.Is(o.err, syscall.EIO) && o.terminal: // it was closed; the signal is on its way
+			return say.Exit(128 + int(syscall.SIGHUP))
+		case o.err != nil:
+			return fmt.Errorf("pass the command's output on: %w", o.err)
+		}
+	}
+	if err != nil {
+		return &streamEnd{err}
+	}
+	if st.Error != "" {
 		say.Warn("in the guest: %s", st.Error)
 	}
-	return st.ExitCode(), nil
+	return say.Exit(st.ExitCode())
 }
 
-// feed passes stdin on. It is left reading when the command has ended: a read of
-// a terminal cannot be called off.
-func feed(p *session.Process) {
-	io.Copy(p, os.Stdin)
-	p.CloseStdin()
+// output is where the command's output goes. It keeps its error apart from
+// those of the stream.
+type output struct {
+	f        *os.File
+	terminal bool
+	err      error // valid when the command is done
+}
+
+func newOutput(f *os.File) *output { return &output{f: f, terminal: term.IsTerminal(int(f.Fd()))} }
+
+func (o *output) Write(b []byte) (n int, err error) {
+	n, o.err = o.f.Write(b)
+	return n, o.err
 }
 
 // size is that of our terminal, as rows and columns.

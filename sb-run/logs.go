@@ -1,0 +1,93 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"sb/lib/say"
+)
+
+// keptLogs is of how many earlier runs the audit logs are kept.
+const keptLogs = 50
+
+// openAudit opens the audit log for appending.
+func (d *runDir) openAudit() (*os.File, error) {
+	f, err := os.OpenFile(d.file("audit.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the audit log: %w", err)
+	}
+	return f, nil
+}
+
+// rotateAudit keeps the full log as the one older generation and returns the
+// next. If it fails the full one stays where it is.
+func (d *runDir) rotateAudit() (*os.File, error) {
+	next := d.file("audit.log.next")
+	f, err := os.OpenFile(next, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err == nil {
+		if err = os.Rename(d.file("audit.log"), d.file("audit.log.1")); err == nil {
+			err = os.Rename(next, d.file("audit.log"))
+		}
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("rotate the audit log: %w", err)
+	}
+	return f, nil
+}
+
+// remove ends the run directory. Its log moves to those of earlier runs; one
+// that cannot is left where it is, for the next run to try again.
+func (d *runDir) remove() error {
+	defer d.lock.Close()
+	if err := d.keepLogs(); err != nil {
+		os.Remove(d.file("disk"))
+		return say.WithHint(fmt.Errorf("keep the audit log: %w", err), "it is in %s until another run can keep it", d.path)
+	}
+	return os.RemoveAll(d.path)
+}
+
+func (d *runDir) keepLogs() error {
+	for _, generation := range []string{".1", ""} {
+		from := d.file("audit.log" + generation)
+		st, err := os.Stat(from)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && st.Size() == 0 {
+			continue
+		}
+		if err == nil {
+			err = os.Rename(from, filepath.Join(d.logs, d.name+".log"+generation))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	dropOld(d.logs, keptLogs)
+	return nil
+}
+
+// dropOld removes the logs of the oldest runs beyond a number.
+func dropOld(dir string, keep int) {
+	entries, _ := os.ReadDir(dir)
+	age := map[string]time.Time{} // of each run's newest file
+	for _, e := range entries {
+		run := strings.TrimSuffix(e.Name(), ".1")
+		if info, err := e.Info(); err == nil && info.ModTime().After(age[run]) {
+			age[run] = info.ModTime()
+		}
+	}
+	runs := make([]string, 0, len(age))
+	for run := range age {
+		runs = append(runs, run)
+	}
+	slices.SortFunc(runs, func(a, b string) int { return age[b].Compare(age[a]) })
+	for _, run := range runs[min(len(runs), keep):] {
+		os.Remove(filepath.Join(dir, run))
+		os.Remove(filepath.Join(dir, run+".1"))
+	}
+}
