@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -201,7 +200,7 @@ func (s *standIn) part(ready *os.File) error {
 	if err != nil {
 		return err
 	}
-	go func() { ended <- s.answer(c, log) }()
+	go func() { ended <- s.answer(c) }()
 	if s.will("rotates") || s.will("rotates-often") {
 		c.Send(ctl.Message{{Key: "event", Value: "rotate"}})
 	}
@@ -222,7 +221,7 @@ func (s *standIn) noteWire(name string) {
 	note(filepath.Join(s.dir, "wires"), name+": "+string(b[:n]))
 }
 
-func (s *standIn) answer(c *ctl.Conn, log *os.File) error {
+func (s *standIn) answer(c *ctl.Conn) error {
 	rotated := 0
 	for {
 		m, files, err := c.Receive()
@@ -238,7 +237,7 @@ func (s *standIn) answer(c *ctl.Conn, log *os.File) error {
 		answer := ctl.Message{{Key: "ok", Value: m.Get("ask")}}
 		switch {
 		case m.Get("ask") == "audit" && len(files) == 1:
-			log = files[0]
+			log := files[0]
 			line := audit.Line{Time: time.Now(), Verdict: audit.Deny, Gate: audit.DNS, Name: "after.example", Reason: reason.NoAllowRule}
 			log.Write(line.Append(nil))
 			log.Close()
@@ -385,7 +384,7 @@ func standInCommand(c session.Command, sv *session.Served) {
 			if in.EOF {
 				stdin.Close()
 			}
-			io.WriteString(stdin, string(in.Stdin))
+			stdin.Write(in.Stdin)
 		}
 	}()
 	cmd.Wait()

@@ -13,6 +13,7 @@ require (
 
 require (
 	github.com/hashicorp/yamux v0.1.2 // indirect
+	github.com/spf13/pflag v1.1.0 // indirect
 	golang.org/x/tools v0.43.0 // indirect
 )
 

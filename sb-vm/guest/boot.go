@@ -110,10 +110,8 @@ func configure(c machine.Configure, p *processes) error {
 }
 
 // serveCommands runs what comes over the guest stream.
-func serveCommands(stream io.ReadWriteCloser, p *processes) {
-	if err := session.Serve(stream, p.run); err != nil {
-		say.Warn("the guest stream ended: %v", err)
-	}
+func serveCommands(stream io.ReadWriter, p *processes) {
+	say.Warn("the guest stream ended: %v", session.Serve(stream, p.run))
 }
 
 // openPort opens the virtio port of that name.

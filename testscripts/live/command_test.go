@@ -89,13 +89,12 @@ func TestExitCodes(t *testing.T) {
 
 // started is a sandbox that runs in the background.
 type started struct {
-	t      *testing.T
-	cmd    *exec.Cmd
-	state  string
-	out    *lockedBuffer
-	errs   *lockedBuffer
-	ended  chan struct{}
-	waitFn func() error
+	t     *testing.T
+	cmd   *exec.Cmd
+	state string
+	out   *lockedBuffer
+	errs  *lockedBuffer
+	ended chan struct{}
 }
 
 // start starts a sandbox and waits until its script has said "up".

@@ -1,9 +1,13 @@
 package netns
 
 import (
+	"cmp"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
+	"sb/lib/audit"
 	"sb/testscripts/world"
 )
 
@@ -20,5 +24,17 @@ func TestFirst(t *testing.T) {
 	out, _ = l.in("probe", "tcp", world.Never+":80")
 	if !strings.HasPrefix(out, "refused") {
 		t.Errorf("literal: %q", out)
+	}
+	for _, want := range []string{
+		"allow dns allowed.example.org 198.18.1.0 allow-rule",
+		"allow tcp allowed.example.org " + world.CDN + ":80 allow-rule",
+		"deny dns denied.example.org - no-allow-rule",
+		"deny tcp - " + world.Never + ":80 unresolved-address",
+	} {
+		if !slices.ContainsFunc(l.log(), func(x audit.Line) bool {
+			return fmt.Sprintf("%s %s %s %s %s", x.Verdict, x.Gate, cmp.Or(x.Name, "-"), cmp.Or(x.Address, "-"), x.Reason) == want
+		}) {
+			t.Errorf("the log has no %q in %v", want, l.log())
+		}
 	}
 }
