@@ -50,7 +50,7 @@ bench: build ## measure, as ratios in one run
 	@./testscripts/bench/run
 
 mutate: build ## take each refusal out in turn: its test must fail
-	@./testscripts/mutate
+	@go run ./testscripts/mutate
 
 fuzz: ## run every fuzz target for FUZZTIME (default 10s)
 	@./testscripts/fuzz $(or $(FUZZTIME),10s)

@@ -2,7 +2,9 @@ package main
 
 import (
 	"os"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"sb/lib/fd"
@@ -20,6 +22,9 @@ func TestMain(m *testing.M) {
 	case "sb-image":
 		say.Main(name, standInImage)
 	}
+	// Under nohup a hangup is ignored, by what is started here too; with a handler
+	// it begins with the default.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	// What is started here is to inherit nothing of whoever runs the tests.
 	if err := fd.CloseRest(); err != nil {
 		panic(err)

@@ -53,6 +53,14 @@ func TestNoNameNoProtocol(t *testing.T) {
 	if v := s.Reach(n, netip.Addr{}, "", TCP, 443); v.Allow {
 		t.Errorf("resolved to no address: %+v", v)
 	}
+	h := ruleSet(t, "+host.sb.internal:80 +10.0.0.1:80")
+	host, loopback := mustName(t, "host.sb.internal"), netip.MustParseAddr("127.0.0.1")
+	if v := h.Reach(host, a, "private", TCP, 80); v.Allow {
+		t.Errorf("the host's loopback at %s: %+v", a, v)
+	}
+	if v := h.Reach(host, loopback, "loopback", TCP, 80); !v.Allow {
+		t.Errorf("control: the host's loopback: %+v", v)
+	}
 	for _, p := range []Proto{0, 4, 255} {
 		if v := s.Dial(n, p, 22); v.Allow {
 			t.Errorf("protocol %d: %+v", p, v)

@@ -70,13 +70,8 @@ func chunkSize(r *bufio.Reader) (n int64, line []byte, err error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	digits := string(line[:len(line)-2])
-	for i := range len(digits) {
-		if c := digits[i]; !('0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F') {
-			return 0, nil, refuse(reason.HTTPFraming)
-		}
-	}
-	v, err := strconv.ParseUint(digits, 16, 63)
+	// In a base of 16, ParseUint takes digits alone: no sign, no 0x, no _.
+	v, err := strconv.ParseUint(string(line[:len(line)-2]), 16, 63)
 	if err != nil || v > maxChunk {
 		return 0, nil, refuse(reason.HTTPFraming)
 	}

@@ -104,6 +104,9 @@ func TestBody(t *testing.T) {
 		{"Transfer-Encoding: chunked", "5 \r\nhello\r\n0\r\n\r\n", reason.HTTPFraming},
 		{"Transfer-Encoding: chunked", "0x5\r\nhello\r\n0\r\n\r\n", reason.HTTPFraming},
 		{"Transfer-Encoding: chunked", "-1\r\n", reason.HTTPFraming},
+		{"Transfer-Encoding: chunked", "+5\r\nhello\r\n0\r\n\r\n", reason.HTTPFraming},
+		{"Transfer-Encoding: chunked", "1_0\r\n", reason.HTTPFraming},
+		{"Transfer-Encoding: chunked", strings.Repeat("0", 80) + "5\r\nhello\r\n0\r\n\r\n", reason.HTTPFraming},
 		{"Transfer-Encoding: chunked", "\r\n", reason.HTTPFraming},
 		{"Transfer-Encoding: chunked", "ffffffffffffffff\r\n", reason.HTTPFraming},
 		{"Transfer-Encoding: chunked", "5\nhello\r\n0\r\n\r\n", reason.HTTPMalformed},
@@ -152,6 +155,14 @@ func TestSwitched(t *testing.T) {
 		io.Copy(&out, r)
 		if err != nil || got != want || out.String() != in {
 			t.Errorf("%q: %v, %v, passed %q", in, got, err, out.String())
+		}
+	}
+	for _, in := range []string{
+		"HTTP/1.1 101 X\r\nX: " + strings.Repeat("a", MaxHead) + "\r\n\r\n",
+		"HTTP/1.1 101 X\r\n" + strings.Repeat("X: y\r\n", MaxFields+1) + "\r\n",
+	} {
+		if got, err := Switched(io.Discard, bufio.NewReader(strings.NewReader(in))); got || !errors.Is(err, Refused{reason.HTTPTooLong}) {
+			t.Errorf("an endless head: %v, %v", got, err)
 		}
 	}
 }

@@ -12,10 +12,12 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"sort"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"sb/testscripts/world"
@@ -32,6 +34,9 @@ const (
 )
 
 func TestMain(m *testing.M) {
+	// Under nohup a hangup is ignored, by what is started here too; with a handler
+	// it begins with the default.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	if os.Getenv(dataVar) == "" && os.Geteuid() == 0 {
 		if err := prepare(); err != nil {
 			fmt.Fprintln(os.Stderr, "live:", err)
