@@ -1,7 +1,7 @@
 package live
 
 import (
-	"fmt"
+	"math"
 	"regexp"
 	"strconv"
 	"testing"
@@ -11,35 +11,45 @@ import (
 // that does not exist, at once, and finds an allowed one.
 func TestResolvers(t *testing.T) {
 	t.Parallel()
-	// The second look-up of each is the one that is timed: the first also loads
-	// the program, which is slow under emulation.
+	// The best of five is what counts: the first also loads the program, and a
+	// process takes long to start on an emulated machine that is busy. A resolver
+	// that waits does so every time.
 	r := run(t, box{flags: []string{"--allow", "allowed.example.org"}, script: `
-both() { echo "== $1"; shift; for n in allowed denied; do "$@" $n.example.org >/dev/null 2>&1; "$@" $n.example.org 2>&1; done; }
-ask_busybox() { s=$(date +%s%N); busybox nslookup $1 | grep -A1 '^Name:' | tail -1 || :; busybox nslookup $1 >/dev/null || echo "no such name"; e=$(date +%s%N); echo "ms=$(( (e-s)/2000000 ))"; }
-both glibc lookup-glibc
-both musl lookup-musl
-both busybox ask_busybox
+each() { echo "== $1"; shift; "$@" allowed.example.org; for i in 1 2 3 4 5; do "$@" denied.example.org; done; }
+ask_busybox() { s=$(date +%s%N); a=$(busybox nslookup $1) && echo "found ${a##*Address}" || echo "no such name"; e=$(date +%s%N); echo "ms=$(( (e-s)/1000000 ))"; }
+each glibc lookup-glibc 2>&1
+each musl lookup-musl 2>&1
+each busybox ask_busybox
 echo "== node"; node -e '
-const dns = require("dns");
-const ask = (n, next) => dns.lookup(n, () => { const s = performance.now(); dns.lookup(n, (e, a) => {
-  console.log((e ? e.code : "found " + a) + " ms=" + Math.round(performance.now() - s)); next && next(); }); });
-ask("allowed.example.org", () => ask("denied.example.org"));'
+const dns = require("dns").promises;
+const ask = async (n) => { const s = performance.now(), a = await dns.lookup(n).then((a) => "found " + a.address, (e) => e.code);
+  console.log(a + " ms=" + Math.round(performance.now() - s)); };
+(async () => { await ask("allowed.example.org"); for (let i = 0; i < 5; i++) await ask("denied.example.org"); })();'
 echo "== end"`})
 	r.ok(t)
 	for _, c := range []struct{ name, found, denied string }{
 		{"glibc", "found", "no such name"},
 		{"musl", "found", "no such name"},
-		{"busybox", `Address.*198\.18\.1\.0`, "no such name"},
+		{"busybox", `found \S*: 198\.18\.1\.0`, "no such name"},
 		{"node", `found 198\.18\.1\.0`, "ENOTFOUND"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			claim(t, "51", "52")
-			m := regexp.MustCompile(fmt.Sprintf(`(?s)^%s.*?ms=\d+\n.*?%s\s*ms=(\d+)`, c.found, c.denied)).FindStringSubmatch(r.section(c.name))
-			if m == nil {
-				t.Fatalf("%s says %q", c.name, r.section(c.name))
+			said := r.section(c.name)
+			if !regexp.MustCompile(`^` + c.found).MatchString(said) {
+				t.Errorf("control: the allowed name is not found: %q", said)
 			}
-			if ms, _ := strconv.Atoi(m[1]); ms > 100 {
-				t.Errorf("a denied name took %d ms, at most 100", ms)
+			denied := regexp.MustCompile(c.denied+`\s*ms=(\d+)`).FindAllStringSubmatch(said, -1)
+			if len(denied) != 5 {
+				t.Fatalf("the denied name: %q", said)
+			}
+			best := math.MaxInt
+			for _, m := range denied {
+				ms, _ := strconv.Atoi(m[1])
+				best = min(best, ms)
+			}
+			if best > 100 {
+				t.Errorf("a denied name took %d ms, at most 100", best)
 			}
 		})
 	}
