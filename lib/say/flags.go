@@ -2,8 +2,11 @@ package say
 
 import (
 	"fmt"
+	"io"
 	"os"
+	"regexp"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/spf13/pflag"
 )
@@ -18,10 +21,28 @@ func Flags(command, synopsis, text string) *pflag.FlagSet {
 	fs.Usage = func() {
 		fmt.Fprintf(os.Stdout, "usage: %s\n\n%s\n", strings.TrimSpace(command+" "+synopsis), strings.TrimSpace(text))
 		if fs.HasAvailableFlags() {
-			fmt.Fprintf(os.Stdout, "\nflags:\n%s", fs.FlagUsages())
+			fmt.Fprintf(os.Stdout, "\nflags:\n%s", flagUsages(fs))
 		}
 	}
 	return fs
+}
+
+var (
+	flagUsage     = regexp.MustCompile(`(?m)^( *\S+(?: \S+)*)  +(\S.*)$`)
+	optionalValue = regexp.MustCompile(`(--\S+) (\S+)\[="[^"]*"\]`)
+)
+
+// flagUsages is pflag's, without what tells a reader nothing: that a switch may
+// be given a value, and the -1 that stands for no descriptor. A value that may
+// be left out needs its =.
+func flagUsages(fs *pflag.FlagSet) string {
+	text := strings.NewReplacer("[=true|false]", "", " (default -1)", "").Replace(fs.FlagUsages())
+	text = optionalValue.ReplaceAllString(text, "$1[=$2]")
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
+	io.WriteString(w, flagUsage.ReplaceAllString(text, "$1\t$2"))
+	w.Flush()
+	return b.String()
 }
 
 // Parse reads args into fs. Asked for help it prints the usage to stdout and
