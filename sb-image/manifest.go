@@ -147,7 +147,7 @@ func (c imageConfig) check(platform string, layers int) error {
 	want := strings.Split(platform, "/")
 	switch {
 	case c.OS != want[0] || c.Architecture != want[1]:
-		return say.WithHint(fmt.Errorf("it is an image for %s, not for %s", c.platform(), platform), "--platform %s takes it all the same", c.platform())
+		return say.WithHint(fmt.Errorf("it is an image for %s, not for %s", c.platform(), platform), "sb-image pull --platform %s stores it all the same; no machine of this host runs it", c.platform())
 	case len(c.RootFS.DiffIDs) != layers:
 		return fmt.Errorf("it has %d layers, and its configuration names %d", layers, len(c.RootFS.DiffIDs))
 	case layers == 0:

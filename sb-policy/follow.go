@@ -76,6 +76,9 @@ func (p *printer) follow(ctx context.Context, name string) error {
 		if err := p.catchUp(s, f); err != nil {
 			return err
 		}
+		if p.untilEnd && p.ended {
+			return nil
+		}
 		select {
 		case <-ctx.Done():
 			return nil

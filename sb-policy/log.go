@@ -8,17 +8,19 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 
 	"sb/lib/audit"
+	"sb/lib/reason"
 	"sb/lib/say"
 )
 
 func readLog(args []string) error {
 	fs := say.Flags("sb-policy log", "[SANDBOX|FILE]…",
-		"Prints the lines of the audit logs of sandboxes or of files, or of stdin; with a\nterminal as stdin, of the newest sandbox. A line that is none is named on stderr,\nand the exit code is 1.")
+		"Prints the lines of the audit logs of sandboxes or of files, or of stdin; with\nnothing to read there (a terminal, /dev/null), of the newest sandbox. A line that is none is named on stderr,\nand the exit code is 1.")
 	tail := fs.IntP("tail", "n", 0, "only the last `N` lines")
 	follow := fs.BoolP("follow", "f", false, "go on with the lines that are written to FILE, through its rotation")
 	denied := fs.BoolP("denied", "d", false, "only what was refused")
@@ -43,6 +45,8 @@ func readLog(args []string) error {
 		files = files[len(files)-1:] // the older generation of a sandbox's log
 	}
 	out := &printer{w: bufio.NewWriter(os.Stdout), json: *asJSON, denied: *denied, last: -1}
+	// A sandbox ends; a file that was named goes on as long as it is wanted.
+	out.untilEnd = len(files) > 0 && !slices.Contains(fs.Args(), files[0])
 	if fs.Changed("tail") {
 		out.last = *tail
 	}
@@ -65,7 +69,9 @@ type printer struct {
 	kept   []string // those lines
 	totals totals   // not nil: count instead of printing
 	live   bool     // print each line at once
-	bad    bool     // a line was none
+
+	untilEnd, ended bool // follow no further than the end of the gate; it has come
+	bad             bool // a line was none
 }
 
 func (p *printer) run(files []string, follow bool) error {
@@ -131,6 +137,7 @@ func (p *printer) line(origin string, text []byte) error {
 		p.bad = true
 		return nil
 	}
+	p.ended = l.Verdict == audit.Note && l.Reason == reason.GateEnd
 	if p.denied && l.Verdict != audit.Deny {
 		return nil
 	}

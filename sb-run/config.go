@@ -19,7 +19,7 @@ type config struct {
 	CPUs   int               `toml:"cpus"`
 	Memory manifest.Size     `toml:"memory"`
 	Disk   manifest.Size     `toml:"disk"`
-	Images map[string]string `toml:"images"` // another image for one that a profile names
+	Images map[string]string `toml:"images"` // another image for a profile, by its name
 
 	path string
 }
@@ -56,6 +56,11 @@ func (c *config) check() error {
 	if err == nil && c.Disk != 0 {
 		err = checkDisk("disk", c.Disk)
 	}
+	for name := range c.Images {
+		if _, known, perr := findProfile(name); err == nil && (perr != nil || !known) {
+			err = say.Usage("images: %q is no profile (there is: %s)", name, profileNames())
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.path, err)
 	}
@@ -75,12 +80,18 @@ func checkMemory(name string, n manifest.Size) error {
 	if n < manifest.MinMemory {
 		return say.Usage("%s: %s is less than the %s that a machine needs to boot", name, n, manifest.Size(manifest.MinMemory))
 	}
+	if all := hostMemory(); all > 0 && n > all {
+		return say.Usage("%s: %s is more than the %s that this host has", name, n, all)
+	}
 	return nil
 }
 
 func checkDisk(name string, n manifest.Size) error {
 	if n%(1<<20) != 0 {
 		return say.Usage("%s: %s is no whole number of megabytes: write it as 16g", name, n)
+	}
+	if n < 1<<30 || n > manifest.MaxDisk {
+		return say.Usage("%s: %s is not between 1g and 1t", name, n)
 	}
 	return nil
 }

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -90,4 +92,22 @@ func dropOld(dir string, keep int) {
 		os.Remove(filepath.Join(dir, run))
 		os.Remove(filepath.Join(dir, run+".1"))
 	}
+}
+
+// consoleEnd is the last lines of the machine's console, which may say why it
+// ended.
+func (d *runDir) consoleEnd() []string {
+	const size, most = 4096, 5
+	f, err := os.Open(d.file("console.log"))
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	f.Seek(-size, io.SeekEnd) // fails where there is less: then it is all read
+	text, err := io.ReadAll(io.LimitReader(f, size))
+	if err != nil || len(bytes.TrimSpace(text)) == 0 {
+		return nil
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return lines[max(0, len(lines)-most):]
 }

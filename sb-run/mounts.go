@@ -22,6 +22,8 @@ func parseMount(text string) (manifest.Share, error) {
 		return manifest.Share{}, say.Usage("--mount: %q: %q is no mount option: ro and rw are", text, parts[2])
 	case !filepath.IsAbs(parts[1]) || filepath.Clean(parts[1]) == "/":
 		return manifest.Share{}, say.Usage("--mount: %q: %q is not an absolute path below the guest's root", text, parts[1])
+	case manifest.GuestsOwn(filepath.Clean(parts[1])) != "":
+		return manifest.Share{}, say.Usage("--mount: %q: %s is the guest's own", text, manifest.GuestsOwn(filepath.Clean(parts[1])))
 	}
 	host, err := shareable(parts[0])
 	if err != nil {
@@ -66,6 +68,9 @@ func shareable(dir string) (string, error) {
 		return "", fmt.Errorf("share %s: not a directory", dir)
 	}
 	const narrower = "go to the directory to work in, or name it with --workspace DIR"
+	if own := manifest.GuestsOwn(real); own != "" {
+		return "", fmt.Errorf("share %s: %s is of this host's kernel, and no directory to share", dir, own)
+	}
 	if real == "/" {
 		return "", say.WithHint(fmt.Errorf("share %s: that is the whole host", dir), narrower)
 	}

@@ -35,6 +35,9 @@ func makePlan(e *ending, o *options, c *config) (*plan, error) {
 	if isManifest(o.target) {
 		return manifestPlan(o, c)
 	}
+	if err := checkPath(o.target); err != nil {
+		return nil, err
+	}
 	p, isProfile, err := findProfile(o.target)
 	if err != nil {
 		return nil, err
@@ -44,8 +47,7 @@ func makePlan(e *ending, o *options, c *config) (*plan, error) {
 		p = &profile{}
 	} else if ref, err = p.image(); err != nil {
 		return nil, err
-	}
-	if other := c.Images[ref]; other != "" {
+	} else if other := c.Images[o.target]; other != "" {
 		ref = other
 	}
 	m := &manifest.Manifest{Network: network()}
@@ -91,6 +93,19 @@ func isManifest(target string) bool {
 	return err == nil || !strings.Contains(target, ":")
 }
 
+// checkPath tells one who names a directory, or a file that is no manifest, what
+// to name; no image is called so.
+func checkPath(target string) error {
+	st, err := os.Stat(target)
+	switch {
+	case err == nil && st.IsDir() && strings.ContainsAny(target, "./~"):
+		return say.WithHint(say.Usage("%s is a directory, and no target", target), "sb-run shell -w %s runs a shell in it", target)
+	case target == "." || target == ".." || strings.HasPrefix(target, "./") || strings.HasPrefix(target, "../") || strings.HasPrefix(target, "/"):
+		return say.WithHint(say.Usage("%s is a path, and no manifest (a file that ends in .toml)", target), "an image in a file is named by its kind: oci:DIR, docker-archive:FILE, tar:FILE")
+	}
+	return nil
+}
+
 // manifestPlan runs a manifest as it stands; flags that would change it are
 // refused, so that the file says what runs. The user's own deny rules hold all
 // the same.
@@ -119,6 +134,17 @@ func manifestPlan(o *options, c *config) (*plan, error) {
 	return &plan{m: m, name: m.Name, ephemeral: m.Machine.Disk == ""}, checkRun(m)
 }
 
+// complete finds what a manifest leaves out, before it is run.
+func (p *plan) complete(e *ending, target string) (err error) {
+	if p.m.Machine.Base == "" {
+		return say.WithHint(fmt.Errorf("%s: machine.base is not set", target), "sb-image path IMAGE prints what it is to be; sb-run IMAGE --print prints a whole manifest")
+	}
+	if p.m.Machine.Kernel == "" {
+		p.m.Machine.Kernel, err = findKernel(e)
+	}
+	return err
+}
+
 // addRules joins the rules of the profile, the configuration and the call. They
 // only add up; a deny of any of them stays.
 func addRules(m *manifest.Manifest, o *options, c *config, p *profile) error {
@@ -143,8 +169,21 @@ func checkRules(all manifest.Rules, sources ...rule.Source) error {
 	for _, w := range set.Warnings() {
 		say.Warn("%s", w)
 	}
-	if len(all.Allow) == 0 {
-		say.Note("no rule allows anything: this sandbox reaches nothing (--allow HOST opens a host)")
+	return nil
+}
+
+// checkPool refuses to allow what can lead nowhere: an address of the pool is
+// this sandbox's own, and stands for a name or for nothing.
+func checkPool(m *manifest.Manifest) error {
+	for _, text := range m.Rules.Allow {
+		r, err := rule.Parse(text)
+		if err != nil {
+			return err
+		}
+		if p := r.Addrs(); p.IsValid() && p.Bits() >= m.Network.Pool.Bits() && m.Network.Pool.Contains(p.Addr()) {
+			return say.WithHint(say.Usage("rule %q: these addresses are the sandbox's own (%s), and nothing outside has one of them", text, m.Network.Pool),
+				"allow the host by its name, or by its own address")
+		}
 	}
 	return nil
 }
@@ -194,6 +233,9 @@ func addCommand(m *manifest.Manifest, o *options, p *profile, im *image) {
 // checkRun refuses what cannot reach the guest, before a machine is booted for
 // it: the guest stream and the manifest carry text, and so much of it.
 func checkRun(m *manifest.Manifest) error {
+	if err := checkPool(m); err != nil {
+		return err
+	}
 	for i, arg := range m.Run.Command {
 		if err := checkText(arg); err != nil {
 			return say.Usage("word %d of the command, %q, %w", i+1, arg, err)

@@ -59,8 +59,8 @@ func TestRulesAddUp(t *testing.T) {
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	s.config("cpus = 7\nmemory = \"300m\"\ndisk = \"3g\"\n[images]\nimg = \"other\"\n")
-	m := s.printed("img").Machine
+	s.config("cpus = 7\nmemory = \"300m\"\ndisk = \"3g\"\n[images]\nshell = \"other\"\n")
+	m := s.printed("shell").Machine
 	if m.CPUs != 7 || m.Memory != 300<<20 || m.DiskSize != 3<<30 {
 		t.Errorf("machine %+v", m)
 	}
@@ -82,6 +82,9 @@ func TestConfig(t *testing.T) {
 		"cpus = -1\n":           file + ": cpus: -1 is not between 1 and 64\n",
 		"memory = \"1m\"\n":     file + ": memory: 1m is less than the 192m",
 		"disk = \"1000\"\n":     file + ": disk: 1000b is no whole number of megabytes",
+		"disk = \"2t\"\n":       file + ": disk: 2t is not between 1g and 1t",
+		"memory = \"900t\"\n":   file + ": memory: 900t is more than the ",
+		"[images]\nx = \"y\"\n": file + ": images: \"x\" is no profile (there is: shell)\n",
 		"[rules]\nallow = [\"a.example, b.example\"]\n":  file + ": ",
 		"[rules]\ndeny = [\"https://bad.example/\"]\n":   file + ": ",
 		"[rules]\ndeny = [\"*.example\", \"a b\"]\n":     file + ": ",
@@ -270,4 +273,51 @@ func TestSandboxName(t *testing.T) {
 			t.Errorf("sandboxName(%q) = %q, want %q", target, got, want)
 		}
 	}
+}
+
+// TestNoTarget: a path is not taken for an image.
+func TestNoTarget(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	dir := t.TempDir()
+	s.run(dir).want(t, 125, "is a directory, and no target", "sb-run: hint: sb-run shell -w "+dir)
+	s.run(".").want(t, 125, "sb-run: error: . is a directory, and no target")
+	s.run("./nosuch").want(t, 125, "./nosuch is a path, and no manifest")
+	s.run("/nosuch.tml").want(t, 125, "/nosuch.tml is a path, and no manifest")
+	if n := len(s.starts("sb-image")); n > 0 {
+		t.Errorf("sb-image was asked %d times", n)
+	}
+	s.run("img", "--print").want(t, 0)
+	if len(s.starts("sb-image")) == 0 {
+		t.Error("control: sb-image was not asked for an image")
+	}
+}
+
+// TestPool: a rule for the sandbox's own addresses would allow nothing.
+func TestPool(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	for _, r := range []string{"198.18.1.7:80", "198.18.0.0/15", "198.19.0.0/16:22"} {
+		s.run("img", "--print", "--allow", r).want(t, 125, "rule \""+r+"\": these addresses are the sandbox's own (198.18.0.0/15)", "sb-run: hint: ")
+	}
+	for _, r := range []string{"198.0.0.0/8", "198.20.0.0/16", "a.example", "a.example@198.18.0.0/15"} {
+		s.run("img", "--print", "--allow", r).want(t, 0)
+	}
+}
+
+// TestIncomplete: what a manifest leaves out is found, or said to be missing.
+func TestIncomplete(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	m := s.printed("img", "--allow", "a.example").Machine
+	file := filepath.Join(t.TempDir(), "my.toml")
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("rules.allow = [\"a.example\"]\n")
+	s.run(file).want(t, 125, "my.toml: machine.base is not set", "sb-run: hint: sb-image path IMAGE")
+	write("rules.allow = [\"a.example\"]\nmachine.base = \"" + m.Base + "\"\nrun.command = [\"true\"]\n")
+	s.run(file).want(t, 0)
 }

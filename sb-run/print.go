@@ -56,6 +56,8 @@ sb-dns --manifest "$m" --dns=$dns_a --leash=$leash_a &
 sb-gate --manifest "$m" --frames=$frames_a --dns=$dns_b --leash=$leash_a >>"$1/audit.log" &
 sb-vm --manifest "$m" --frames=$frames_b --guest=$guest_a --leash=$leash_a &
 sb-run attach --manifest "$m" --guest=$guest_b` + tty + `
-' sh "$dir"
+' sh "$dir" || status=$?
+echo "its audit log: $dir/audit.log" >&2
+exit ${status:-0}
 `), nil
 }

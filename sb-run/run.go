@@ -31,11 +31,17 @@ func runTarget(args []string) error {
 	if err != nil {
 		return e.instead(err)
 	}
+	if len(plan.m.Rules.Allow) == 0 {
+		say.Note("no rule allows anything: this sandbox reaches nothing (--allow HOST opens a host)")
+	}
 	if o.print != "" {
 		stop()
 		return printPlan(os.Stdout, plan, o)
 	}
 	defer stop()
+	if err := plan.complete(e, o.target); err != nil {
+		return e.instead(err)
+	}
 	tty, err := terminal(o.tty, o.noTTY)
 	if err != nil {
 		return err
@@ -141,5 +147,5 @@ func (r *runner) summarize(totals []total) {
 			}
 		}
 	}
-	printTotals(totals)
+	printTotals(r.dir.name, totals)
 }

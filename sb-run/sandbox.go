@@ -187,7 +187,10 @@ func (s *sandbox) supervise(e *ending) {
 func (s *sandbox) machineEnd() error {
 	cause := s.vm.end()
 	if s.vm.err == nil {
-		cause = say.WithHint(errors.New("the machine powered off before the command ended"), "it ends with the command; nothing inside needs to power it off")
+		cause = say.WithHint(errors.New("the machine ended before its command: it was powered off or restarted from inside, or its kernel gave up"), "the machine ends with the command; nothing inside needs to end it")
+		for _, l := range s.dir.consoleEnd() {
+			cause = say.WithHint(cause, "console: %s", l)
+		}
 	}
 	return s.vm.failed(cause)
 }

@@ -65,7 +65,7 @@ const (
 
 // printTotals lists what a user can do something about: what was refused, how
 // often, and the flag that would allow it.
-func printTotals(totals []total) {
+func printTotals(name string, totals []total) {
 	var lines []string
 	left := 0
 	for _, t := range totals {
@@ -81,12 +81,12 @@ func printTotals(totals []total) {
 	if len(lines) == 0 {
 		return
 	}
-	say.Note("refused:")
+	say.Note("refused (sb-policy log %s has every line):", name)
 	for _, l := range lines {
 		say.Note("  %s", l)
 	}
 	if left > 0 {
-		say.Note("  and %d more: sb-policy log --denied --summary", left)
+		say.Note("  and %d more: sb-policy log --denied --summary %s", left, name)
 	}
 }
 

@@ -50,14 +50,14 @@ func TestSummary(t *testing.T) {
 	s.run("img", "--", "true").want(t, 0, "!refused")
 	s.put("totals", "9 frame - - frame-ethertype\n2 dns a.example - no-allow-rule\n1 dns b\x1b[2J.example - bad-name\n")
 	s.run("img", "--", "sh", "-c", "exit 3").want(t, 3,
-		"sb-run: refused:\nsb-run:   a.example 2× no-allow-rule  (--allow a.example)\nsb-run:   b\\x1b[2J.example 1× bad-name\n", "!frame", "!more")
+		" has every line):\nsb-run:   a.example 2× no-allow-rule  (--allow a.example)\nsb-run:   b\\x1b[2J.example 1× bad-name\n", "!frame", "!more")
 	var many strings.Builder
 	for n := range 1000 {
 		fmt.Fprintf(&many, "%d dns x%d.example - no-allow-rule\n", 1000-n, n)
 	}
 	s.put("totals", many.String())
 	got := s.run("img", "--", "true")
-	got.want(t, 0, "sb-run:   x19.example 981× no-allow-rule  (--allow x19.example)\n", "sb-run:   and 980 more: sb-policy log --denied --summary\n", "!x20.example")
+	got.want(t, 0, "sb-run:   x19.example 981× no-allow-rule  (--allow x19.example)\n", "sb-run:   and 980 more: sb-policy log --denied --summary img-", "!x20.example")
 	// A run that was cut short tells it too.
 	s.put("totals", "2 dns a.example - no-allow-rule\n")
 	s.run("img", "--", "@die").want(t, 125, "sb-run:   a.example 2× no-allow-rule")

@@ -86,8 +86,8 @@ func commandEnd(p *session.Process, outs ...*output) error {
 	if err != nil {
 		return &streamEnd{err}
 	}
-	if st.Error != "" {
-		say.Warn("in the guest: %s", st.Error)
+	if st.Error != "" { // it did not start
+		return say.WithCode(fmt.Errorf("in the guest: %s", st.Error), st.ExitCode())
 	}
 	return say.Exit(st.ExitCode())
 }

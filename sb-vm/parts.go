@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -21,6 +22,10 @@ type parts struct {
 
 // findParts finds them, before anything is started.
 func findParts(m manifest.Machine) (*parts, error) {
+	if m.Kernel == "" || m.Base == "" || m.Disk == "" {
+		return nil, say.WithHint(errors.New("the manifest must set machine.kernel, machine.base and machine.disk"),
+			"sb-image kernel show, sb-image path IMAGE and sb-image disk FILE have them")
+	}
 	p := &parts{kernel: filepath.Join(m.Kernel, "vmlinux")}
 	if _, err := os.Stat(p.kernel); err != nil {
 		return nil, say.WithHint(fmt.Errorf("open the kernel: %w", err), "sb-image kernel install fetches one")

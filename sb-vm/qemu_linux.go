@@ -65,7 +65,7 @@ func chooseAccel(want string) (string, error) {
 	case want == "kvm":
 		return "", say.WithHint(fmt.Errorf("use KVM: %w", err), "--accel tcg emulates the processor instead, slowly")
 	}
-	say.Warn("no hardware virtualization (%v): the machine is emulated, which is slow, and QEMU's authors do not count it as a security boundary", err)
+	say.Warn("the machine is emulated, which is slow and which QEMU's authors do not count as a security boundary: %v (--accel tcg says that it is meant)", err)
 	return "tcg", nil
 }
 

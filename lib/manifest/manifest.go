@@ -88,6 +88,7 @@ const (
 	DefaultMemory = 2 << 30
 	DefaultDisk   = 16 << 30
 	MinMemory     = 192 << 20
+	MaxDisk       = 1 << 40 // what sb-image makes
 	maxFile       = 4 << 20
 )
 
@@ -180,11 +181,25 @@ func (m *Manifest) check() (key string, err error) {
 		if !filepath.IsAbs(s.Host) || !cleanAbs(s.Guest) || s.Guest == "/" {
 			return "share", fmt.Errorf("share %d: host and guest must be absolute paths, and guest none of the root", i+1)
 		}
+		if own := GuestsOwn(s.Guest); own != "" {
+			return "share", fmt.Errorf("share %d: %s is the guest's own", i+1, own)
+		}
 	}
 	if !cleanAbs(m.Run.Workdir) {
 		return "run.workdir", fmt.Errorf("%q is not an absolute path", m.Run.Workdir)
 	}
 	return "", nil
+}
+
+// GuestsOwn returns which of the file systems that the guest's kernel fills a
+// path lies in, "" if in none: nothing can be mounted there.
+func GuestsOwn(path string) string {
+	for _, own := range []string{"/proc", "/sys", "/dev"} {
+		if path == own || strings.HasPrefix(path, own+"/") {
+			return own
+		}
+	}
+	return ""
 }
 
 func cleanAbs(p string) bool { return strings.HasPrefix(p, "/") && filepath.Clean(p) == p }

@@ -23,7 +23,7 @@ var entries = []Entry{
 	{HelloChanged, "A second ClientHello on the connection does not agree with the first.", ""},
 	{HostDenied, "The HTTP request is for a host that no rule allows.", "Allow that host, with --allow HOST."},
 	{HostAbsent, "The HTTP request names no host.", ""},
-	{HostMismatch, "The HTTP request is for an allowed host, but that name does not resolve to the dialled address.", "Dial the host that the request is for."},
+	{HostMismatch, "The HTTP request is for an allowed host at another port than the dialled one, or its name does not resolve to the dialled address.", "Dial the host and port that the request is for."},
 	{HTTPMalformed, "The bytes begin like HTTP and are no valid request.", ""},
 	{HTTPFraming, "The HTTP request does not say unambiguously where it ends.", ""},
 	{HTTPTooLong, "The head of the HTTP request is longer than 64 KiB or has more than 200 fields.", ""},
@@ -53,7 +53,7 @@ var entries = []Entry{
 	{DescriptorsOut, "The gate has no descriptor left for another connection.", "Raise the limit (ulimit -n), or close connections."},
 
 	{NoSuchName, "The name is allowed, but there is no such host.", "Check its spelling."},
-	{NoAnswer, "The name is allowed, but the host's resolver gave no answer.", "Check the host's network."},
+	{NoAnswer, "The name is allowed, but there was no answer: of the host's resolver, or to a ping of the server itself.", "Check the host's network."},
 	{ConnectRefused, "The server refuses the connection.", ""},
 	{ConnectTimeout, "The server did not answer.", ""},
 	{ConnectUnreachable, "There is no way to the server.", "Check the host's network."},

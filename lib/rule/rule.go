@@ -102,6 +102,10 @@ func (r Rule) String() string { return r.text }
 // "" if there is nothing.
 func (r Rule) Warning() string { return r.warning }
 
+// Addrs is the address or the range that r is written for, the zero Prefix if it
+// is written for names.
+func (r Rule) Addrs() netip.Prefix { return r.addrs }
+
 func (r *Rule) warn(text string) {
 	if r.warning != "" {
 		text = r.warning + "; " + text

@@ -10,7 +10,8 @@ import (
 
 // Suggest returns the narrowest rule that allows what was refused for the reason
 // why, "" if none does or none should: a deny rule is lifted by no other, and
-// nobody is told how to open loopback or a cloud's metadata service. target is
+// nobody is told how to open an address of loopback or a cloud's metadata
+// service. target is
 // the name or the address that the guest wanted; address is where the name
 // resolved to, the zero Addr if that is not known. A port of 0 is none in
 // particular.
@@ -23,7 +24,7 @@ func Suggest(target string, p Proto, port uint16, why reason.Code, address netip
 	switch why {
 	case reason.NoAllowRule, reason.UnresolvedAddress:
 		if p == UDP && port == 443 {
-			text = host // QUIC passes under no rule; its clients fall back to TCP
+			return "" // QUIC passes under no rule; its clients fall back to TCP
 		}
 	case reason.UDPDenied:
 	case reason.SNIDenied, reason.HostDenied:
@@ -82,7 +83,7 @@ func suggestPort(p Proto, port uint16) string {
 // user thought of it without being told.
 func closed(a netip.Addr) bool {
 	switch class.Of(a) {
-	case "", "private", "shared", "unique-local", "documentation", "benchmarking":
+	case "", "private", "shared", "unique-local", "documentation": // the range for benchmarking is the sandboxes' own
 		return false
 	}
 	return true

@@ -79,7 +79,7 @@ func (p *processes) begin(c session.Command, sv *session.Served) (*running, erro
 		attr.Dir = "/"
 	}
 	if st, err := os.Stat(attr.Dir); err != nil {
-		return nil, fmt.Errorf("working directory: %w", errors.Join(errNoDir, err))
+		return nil, fmt.Errorf("enter the working directory: %v", err) // no %w: the command is not what is missing
 	} else if !st.IsDir() {
 		return nil, fmt.Errorf("working directory %s: not a directory", attr.Dir)
 	}
@@ -88,8 +88,6 @@ func (p *processes) begin(c session.Command, sv *session.Served) (*running, erro
 	}
 	return p.beginPipes(sv, path, args, attr)
 }
-
-var errNoDir = errors.New("cannot be entered")
 
 func (p *processes) beginPipes(sv *session.Served, path string, args []string, attr *os.ProcAttr) (*running, error) {
 	inR, inW, err1 := os.Pipe()

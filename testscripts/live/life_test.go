@@ -208,7 +208,7 @@ func TestGuestPowersOff(t *testing.T) {
 	t.Parallel()
 	claim(t, "poweroff")
 	r := run(t, box{script: `echo up; echo o >/proc/sysrq-trigger; sleep 1000`})
-	if r.code != 125 || !strings.Contains(r.stderr, "powered off") {
+	if r.code != 125 || !strings.Contains(r.stderr, "it was powered off or restarted from inside") {
 		t.Errorf("exit code %d, stderr:\n%s", r.code, r.stderr)
 	}
 }
