@@ -56,7 +56,7 @@ func result(stream string) (string, []byte) {
 			return strings.Join(said, ", "), passed.Bytes()
 		}
 		passed.Write(req.Head)
-		if err := req.Body(&passed, r); errors.As(err, &no) {
+		if err := passBody(req, &passed, r); errors.As(err, &no) {
 			return strings.Join(append(said, "break "+string(no.Code)), ", "), passed.Bytes()
 		} else if err != nil {
 			return strings.Join(append(said, "break"), ", "), passed.Bytes()
