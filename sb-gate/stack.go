@@ -40,6 +40,10 @@ func (g *gate) openStack(wire *link.Endpoint) error {
 	g.stack = s
 	sack := tcpip.TCPSACKEnabled(true)
 	s.SetTransportProtocolOption(tcp.ProtocolNumber, &sack)
+	// No old segment can turn up on this wire, so a port of the guest's is free
+	// again as soon as its connection has ended, whoever ended it.
+	noWait := tcpip.TCPTimeWaitTimeoutOption(0)
+	s.SetTransportProtocolOption(tcp.ProtocolNumber, &noWait)
 	s.SetTransportProtocolHandler(tcp.ProtocolNumber, tcp.NewForwarder(s, 0, maxHandlers, g.handleTCP).HandlePacket)
 	s.SetTransportProtocolHandler(udp.ProtocolNumber, udp.NewForwarder(s, g.handleUDP).HandlePacket)
 	s.SetTransportProtocolHandler(icmp.ProtocolNumber4, g.handleICMP)
