@@ -40,6 +40,9 @@ func (g *gate) openStack(wire *link.Endpoint) error {
 	g.stack = s
 	sack := tcpip.TCPSACKEnabled(true)
 	s.SetTransportProtocolOption(tcp.ProtocolNumber, &sack)
+	// Every refused datagram is told of, however many there are: the errors go to
+	// the one machine that asked for them.
+	s.SetICMPLimit(1e9)
 	// No old segment can turn up on this wire, so a port of the guest's is free
 	// again as soon as its connection has ended, whoever ended it.
 	noWait := tcpip.TCPTimeWaitTimeoutOption(0)
