@@ -432,3 +432,47 @@ func TestD25ResetStorm(t *testing.T) {
 		t.Errorf("%d connections went out, the control's are 3", n)
 	}
 }
+
+// TestD23FlowMemory: a connection that is open and idle costs the gate little, and
+// nothing when it has ended.
+func TestD23FlowMemory(t *testing.T) {
+	l := newLab(t, manifest{allow: []string{"allowed.example.org"}})
+	h := l.handle("allowed.example.org")
+	const n = 500
+	round := func() (grown int64) {
+		var open []net.Conn
+		before := resident(t, l.gate.Process.Pid)
+		for range n {
+			c, err := l.dialFrom(0, h+":80")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			open = append(open, c)
+			if _, err := io.WriteString(c, "GET /x HTTP/1.1\r\nHost: allowed.example.org\r\n\r\n"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, c := range open {
+			if k, err := c.Read(make([]byte, 4096)); k == 0 {
+				t.Fatal(err)
+			}
+		}
+		grown = resident(t, l.gate.Process.Pid) - before
+		for _, c := range open {
+			c.Close()
+		}
+		return grown
+	}
+	first := round()
+	if each := first / n; each > 64<<10 {
+		t.Errorf("a flow costs %d bytes", each)
+	}
+	l.logsN(n, "close tcp allowed.example.org")
+	l.good("allowed.example.org")
+	second := round()
+	t.Logf("%d flows: %d KiB each, and %d KiB again", n, first/n>>10, second/n>>10)
+	if second > first/2 {
+		t.Errorf("the second %d flows take %d bytes more: nothing was given back of the %d of the first", n, second, first)
+	}
+}
