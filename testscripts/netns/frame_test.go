@@ -18,7 +18,7 @@ import (
 func (l *lab) wire(frame []byte) {
 	l.t.Helper()
 	for {
-		_, err := unix.Write(int(l.frames[1].Fd()), frame)
+		_, err := unix.SendmsgN(int(l.frames[1].Fd()), frame, nil, nil, 0) // also one of no bytes
 		if err == unix.EINTR || err == unix.EAGAIN || err == unix.ENOBUFS {
 			time.Sleep(100 * time.Microsecond)
 			continue
@@ -41,14 +41,15 @@ func (l *lab) hushed() {
 	l.t.Cleanup(func() { c.Close() })
 }
 
-// TestFrameVectors: each golden frame on the wire of the built gate is dropped for
-// its reason, once, and a good flow completes after each kind of them.
+// TestFrameVectors: an empty frame and each golden one on the wire of the built gate is
+// dropped for its reason, once, and a good flow completes after each kind of them.
 func TestFrameVectors(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, manifest{allow: []string{"allowed.example.org"}})
 	l.good("allowed.example.org")
 	l.hushed()
-	want, before := map[string]int64{}, ""
+	l.wire(nil)
+	want, before := map[string]int64{"frame-malformed": 1}, ""
 	for _, f := range goldenFrames(t) {
 		if f.id != before && before != "" {
 			l.good("allowed.example.org")
