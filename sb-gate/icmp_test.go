@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"sb/lib/reason"
+
 	"gvisor.dev/gvisor/pkg/tcpip/checksum"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 )
@@ -33,6 +35,34 @@ func (s *sandbox) pings(frames <-chan []byte, to netip.Addr, seq uint16, payload
 			}
 		case <-deadline:
 			return nil, false
+		}
+	}
+}
+
+// refusesPing sends an echo request, to which the gateway must answer with an
+// error at once: the code of it, and that it is about this request.
+func (s *sandbox) refusesPing(frames <-chan []byte, to netip.Addr, seq uint16, code header.ICMPv4Code) {
+	s.t.Helper()
+	packet := s.packet(1, to, echoRequest(77, seq, []byte("the guest's own bytes")))
+	s.send(ether(0x0800, packet))
+	for deadline := time.After(time.Second); ; {
+		select {
+		case f := <-frames:
+			if len(f) < 42 || f[12] != 8 || f[13] != 0 {
+				continue
+			}
+			ip := header.IPv4(f[header.EthernetMinimumSize:])
+			m := header.ICMPv4(ip.Payload())
+			if ip.Protocol() != 1 || m.Type() != header.ICMPv4DstUnreachable {
+				continue
+			}
+			if got := m.Payload(); m.Code() != code || addrOf(ip.SourceAddress()) != s.guest.net.Gateway() || !bytes.Equal(got, packet[:28]) || checksum.Checksum(m, 0) != 0xffff {
+				s.t.Errorf("ping %s: code %d from %s about % x", to, m.Code(), ip.SourceAddress(), got)
+			}
+			return
+		case <-deadline:
+			s.t.Errorf("ping %s: no error came within a second", to)
+			return
 		}
 	}
 }
@@ -82,8 +112,8 @@ func TestD3Ping(t *testing.T) {
 	}
 }
 
-// TestD4Refused: nothing answers for what is denied, and nothing else of ICMP
-// passes; the gateway answers for itself.
+// TestD4Refused: nothing answers for what is denied but the gateway, with an error;
+// nothing else of ICMP passes; the gateway answers for itself.
 func TestD4Refused(t *testing.T) {
 	t.Parallel()
 	s := start(t, "a.example", "b.example:443", "c.example", "!c.example:443")
@@ -100,19 +130,20 @@ func TestD4Refused(t *testing.T) {
 	}
 	s.dns.at("a.example", netip.MustParseAddr("10.1.0.9"))
 	time.Sleep(time.Second)
+	s.dns.fail("c.example", reason.NoSuchName)
 	for i, c := range []struct {
 		to   netip.Addr
+		code header.ICMPv4Code
 		line string
 	}{
-		{s.handle("b.example"), "deny icmp b.example 198.18.1.1 no-allow-rule -"}, // a port narrows
-		{netip.MustParseAddr("45.67.3.3"), "deny icmp - 45.67.3.3 unresolved-address -"},
-		{netip.MustParseAddr("198.18.88.1"), "deny icmp - 198.18.88.1 unresolved-address -"},
-		{netip.MustParseAddr("198.18.0.7"), "deny icmp - 198.18.0.7 inside-subnet -"},
-		{s.handle("a.example"), "deny icmp a.example 10.1.0.9 address-class -"},
+		{s.handle("b.example"), header.ICMPv4AdminProhibited, "deny icmp b.example 198.18.1.1 no-allow-rule -"}, // a port narrows
+		{netip.MustParseAddr("45.67.3.3"), header.ICMPv4AdminProhibited, "deny icmp - 45.67.3.3 unresolved-address -"},
+		{netip.MustParseAddr("198.18.88.1"), header.ICMPv4AdminProhibited, "deny icmp - 198.18.88.1 unresolved-address -"},
+		{netip.MustParseAddr("198.18.0.7"), header.ICMPv4AdminProhibited, "deny icmp - 198.18.0.7 inside-subnet -"},
+		{s.handle("a.example"), header.ICMPv4HostUnreachable, "deny icmp a.example 10.1.0.9 address-class -"},
+		{s.handle("c.example"), header.ICMPv4HostUnreachable, "deny icmp c.example * no-such-name -"},
 	} {
-		if _, ok := s.pings(frames, c.to, uint16(10+i), []byte("x"), 50*time.Millisecond); ok {
-			t.Errorf("%s answered", c.to)
-		}
+		s.refusesPing(frames, c.to, uint16(10+i), c.code)
 		s.has(c.line)
 	}
 	for _, typ := range []byte{0, 3, 5, 13, 17} { // reply, unreachable, redirect, timestamp, mask

@@ -146,6 +146,7 @@ func TestSwitched(t *testing.T) {
 		"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 101 X\r\n\r\n":            true,
 		"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n":                      false,
 		"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 426 No\r\n\r\n":              false,
+		"HTTP/1.1 1010 X\r\n\r\n":                                           false, "HTTP/1.1 101\r\n\r\nraw": true, "HTTP/2.0 101 X\r\n\r\n": false, "101\r\n\r\n": false, "\r\n": false,
 		"garbage\r\n\r\n": false,
 	} {
 		var out bytes.Buffer
