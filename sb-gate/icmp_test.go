@@ -6,11 +6,16 @@ import (
 	"bytes"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
+	"sb/lib/ctl"
 	"sb/lib/reason"
+	"sb/lib/wire"
 
+	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/tcpip/checksum"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 )
@@ -152,4 +157,106 @@ func TestD4Refused(t *testing.T) {
 		s.send(ether(0x0800, s.packet(1, s.handle("c.example"), b)))
 	}
 	s.hasN(5, "deny frame - - icmp-type -")
+}
+
+// TestD22Ping: a gate that may open no more says so of a ping, and pings again when
+// it may.
+func TestD22Ping(t *testing.T) {
+	s := start(t, "a.example", "b.example")
+	s.dns.at("a.example", newAddr())
+	s.dns.at("b.example", newAddr())
+	frames := s.guest.tap()
+	h := s.handle("a.example")
+	if _, ok := s.pings(frames, s.handle("b.example"), 1, []byte("x"), 5*time.Second); !ok {
+		t.Error("the control is not answered") // after it the gate knows the host's addresses for a while
+	}
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	next, err := os.Open("/dev/null")
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := unix.Rlimit{Cur: uint64(next.Fd()), Max: before.Max}
+	next.Close()
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	s.refusesPing(frames, h, 1, header.ICMPv4HostUnreachable)
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	s.has("deny icmp a.example * ping-unavailable -")
+	within(t, 5*time.Second, "it is pinged again", func() bool {
+		_, ok := s.pings(frames, h, 2, []byte("x"), 300*time.Millisecond)
+		return ok
+	})
+}
+
+// refusesDatagram says whether a datagram is refused at once.
+func (s *sandbox) refusesDatagram(to netip.AddrPort) bool {
+	c := s.guest.datagrams(to)
+	defer c.Close()
+	c.Write([]byte("x"))
+	c.SetReadDeadline(time.Now().Add(30 * time.Millisecond))
+	c.Read(make([]byte, 10)) // the stack does not wake who reads
+	c.SetReadDeadline(time.Now().Add(time.Millisecond))
+	_, err := c.Read(make([]byte, 10))
+	return err != nil && !os.IsTimeout(err)
+}
+
+// A log that fails while it is being asked where the host is lets no ping out.
+func TestPingLogFails(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "log")
+	room, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := startWith(t, room, "a.example", "b.example:53/udp")
+	b := netip.AddrPortFrom(s.handle("b.example"), 53)
+	at := newAddr()
+	s.dns.at("a.example", at)
+	seen, err := net.ListenPacket("ip4:icmp", at.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer seen.Close()
+	frames, h := s.guest.tap(), s.handle("a.example")
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	s.dns.lies(func(_ *fakeDNS, rec any) bool {
+		if _, ok := rec.(wire.Resolve); ok {
+			s.ask(ctl.Message{{Key: "ask", Value: "audit"}}, full)
+			s.send(s.syn(9, netip.MustParseAddrPort("198.18.77.7:80"))) // has a line, which cannot be written
+			for end := time.Now().Add(5 * time.Second); !s.refusesDatagram(b) && time.Now().Before(end); {
+			} // until the gate knows that it could not be
+		}
+		return false
+	})
+	s.send(ether(0x0800, s.packet(1, h, echoRequest(77, 1, []byte("x")))))
+	seen.SetReadDeadline(time.Now().Add(1500 * time.Millisecond))
+	if n, _, err := seen.ReadFrom(make([]byte, 100)); err == nil {
+		t.Errorf("a ping of %d bytes came", n)
+	}
+	s.dns.lies(nil)
+	again, err := os.OpenFile(file, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	s.ask(ctl.Message{{Key: "ask", Value: "audit"}}, again)
+	if _, ok := s.pings(frames, h, 2, []byte("x"), 5*time.Second); !ok {
+		t.Error("with a log that takes lines again: not answered")
+	}
+	if err := s.end(); err != nil {
+		t.Error(err)
+	}
+	s.log = *readLog(t, file)
+	if s.log.count("deny icmp a.example "+at.String()+" audit-unavailable -") != 1 {
+		t.Errorf("the log does not say why:\n%s", s.log.String())
+	}
 }
