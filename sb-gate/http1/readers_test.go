@@ -264,3 +264,35 @@ func FuzzAgainstReaders(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, in []byte) { readersAgree(t, in) })
 }
+
+// FuzzSwitched: every byte of an answer is passed on, and where it switches to
+// another protocol, net/http reads a 101 too, if it reads anything.
+func FuzzSwitched(f *testing.F) {
+	f.Add([]byte("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\nraw"))
+	f.Add([]byte("HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 101\n\nraw"))
+	f.Add([]byte("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n\r\n"))
+	f.Add([]byte("HTTP/1.1 1010 X\r\n\r\n"))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		var out bytes.Buffer
+		r := bufio.NewReader(bytes.NewReader(in))
+		switched, err := Switched(&out, r)
+		heads := out.Len()
+		io.Copy(&out, r)
+		if err == nil && !bytes.Equal(out.Bytes(), in) || !bytes.HasPrefix(in, out.Bytes()) {
+			t.Fatalf("%q was passed as %q", in, out.Bytes())
+		}
+		if !switched {
+			return
+		}
+		answers := bufio.NewReader(bytes.NewReader(in[:heads]))
+		for {
+			res, err := http.ReadResponse(answers, nil)
+			if err != nil || res.StatusCode == http.StatusSwitchingProtocols {
+				return
+			}
+			if res.StatusCode >= 200 {
+				t.Fatalf("net/http reads %s in %q", res.Status, in)
+			}
+		}
+	})
+}
