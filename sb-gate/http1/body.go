@@ -32,7 +32,7 @@ func exactly(w io.Writer, r *bufio.Reader, n int64) error {
 }
 
 // chunks passes a chunked body (RFC 9112, section 7.1): sizes in hex without
-// extensions, and trailers that mean nothing for the request.
+// extensions, and trailers, which no host is read from.
 func chunks(w io.Writer, r *bufio.Reader) error {
 	for {
 		n, line, err := chunkSize(r)

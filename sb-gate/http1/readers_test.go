@@ -265,9 +265,9 @@ func FuzzAgainstReaders(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) { readersAgree(t, in) })
 }
 
-// FuzzSwitched: every byte of an answer is passed on, and where it switches to
+// FuzzSwitchedAgainstNetHTTP: every byte of an answer is passed on, and where it switches to
 // another protocol, net/http reads a 101 too, if it reads anything.
-func FuzzSwitched(f *testing.F) {
+func FuzzSwitchedAgainstNetHTTP(f *testing.F) {
 	f.Add([]byte("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\nraw"))
 	f.Add([]byte("HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 101\n\nraw"))
 	f.Add([]byte("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n\r\n"))
