@@ -77,41 +77,47 @@ func (g *gate) handleICMP(id stack.TransportEndpointID, pkt *stack.PacketBuffer)
 			v = rule.Verdict{Reason: why}
 		}
 	}
-	if !v.Allow {
-		g.refuse(audit.ICMP, to, addr.String(), v)
-		return true
-	}
+	head := append([]byte(nil), pkt.NetworkHeader().Slice()...)
 	request := append([]byte(nil), pkt.TransportHeader().Slice()...)
 	request = append(request, pkt.Data().AsRange().ToSlice()...)
+	if !v.Allow {
+		g.refuse(audit.ICMP, to, addr.String(), v)
+		if v.Reason != reason.PingBudget { // which looks like loss, as of any limit
+			g.unreachable(header.ICMPv4AdminProhibited, head, request)
+		}
+		return true
+	}
 	go func() {
 		defer g.flows.free(&g.flows.pings)
-		g.echo(to, request)
+		if !g.echo(to, request) {
+			g.unreachable(header.ICMPv4HostUnreachable, head, request)
+		}
 	}()
 	return true
 }
 
 // echo pings the host in the gate's own words and, if it answers, gives the
-// guest its own back.
-func (g *gate) echo(to target, request []byte) {
+// guest its own back. False: there is nothing that may be pinged.
+func (g *gate) echo(to target, request []byte) bool {
 	ctx, cancel := context.WithTimeout(g.ctx, resolveTime)
 	defer cancel()
 	places, bad := g.places(ctx, to, rule.ICMP)
 	if len(places) == 0 {
 		g.refuse(audit.ICMP, to, bad.at.Addr().String(), bad.verdict)
-		return
+		return false
 	}
 	at, v := places[0].at.Addr(), places[0].verdict
 	conn, err := openPing(at)
 	if err != nil {
 		g.refuse(audit.ICMP, to, at.String(), rule.Verdict{Reason: reason.PingUnavailable})
-		return
+		return false
 	}
 	defer conn.Close()
 	defer context.AfterFunc(g.ctx, func() { conn.Close() })()
 	line := audit.Line{Verdict: audit.Allow, Gate: audit.ICMP, Name: to.name.String(), Address: at.String(), Reason: reason.AllowRule, Rule: v.Rule}
 	if !g.log.Allow(line) {
 		g.refuse(audit.ICMP, to, at.String(), rule.Verdict{Reason: reason.AuditUnavailable})
-		return
+		return false
 	}
 	began := time.Now()
 	up, down, err := pingOnce(conn, at)
@@ -127,6 +133,7 @@ func (g *gate) echo(to target, request []byte) {
 	if err == nil {
 		g.reply(to.addr.Addr(), request)
 	}
+	return true
 }
 
 // ping is a socket for echo requests and how to address it.
@@ -203,16 +210,32 @@ var errRoute = errors.New("no route to the guest")
 
 // reply sends the guest an echo reply to its request, as from the host it pinged.
 func (g *gate) reply(from netip.Addr, request []byte) error {
+	answer := header.ICMPv4(request)
+	answer.SetType(header.ICMPv4EchoReply)
+	return g.sendICMP(from, answer)
+}
+
+// unreachable tells the guest, as its router, that a request goes nowhere: head
+// is the request's IP header.
+func (g *gate) unreachable(code header.ICMPv4Code, head, request []byte) error {
+	said := append(make([]byte, header.ICMPv4MinimumSize), head...)
+	said = append(said, request[:min(len(request), header.ICMPv4MinimumErrorPayloadSize)]...)
+	answer := header.ICMPv4(said)
+	answer.SetType(header.ICMPv4DstUnreachable)
+	answer.SetCode(code)
+	return g.sendICMP(g.net.Gateway(), answer)
+}
+
+// sendICMP sends a message to the guest.
+func (g *gate) sendICMP(from netip.Addr, msg header.ICMPv4) error {
 	r, terr := g.stack.FindRoute(nicID, tcpip.AddrFrom4(from.As4()), tcpip.AddrFrom4(g.net.Guest().As4()), ipv4Number, false)
 	if terr != nil {
 		return errRoute
 	}
 	defer r.Release()
-	answer := header.ICMPv4(request)
-	answer.SetType(header.ICMPv4EchoReply)
-	answer.SetChecksum(0)
-	answer.SetChecksum(^checksum.Checksum(answer, 0))
-	pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{ReserveHeaderBytes: int(r.MaxHeaderLength()), Payload: buffer.MakeWithData(answer)})
+	msg.SetChecksum(0)
+	msg.SetChecksum(^checksum.Checksum(msg, 0))
+	pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{ReserveHeaderBytes: int(r.MaxHeaderLength()), Payload: buffer.MakeWithData(msg)})
 	defer pkt.DecRef()
 	if err := r.WritePacket(stack.NetworkHeaderParams{Protocol: header.ICMPv4ProtocolNumber, TTL: 64}, pkt); err != nil {
 		return errRoute

@@ -6,9 +6,16 @@ import (
 	"bytes"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
+	"sb/lib/ctl"
+	"sb/lib/reason"
+	"sb/lib/wire"
+
+	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/tcpip/checksum"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 )
@@ -33,6 +40,34 @@ func (s *sandbox) pings(frames <-chan []byte, to netip.Addr, seq uint16, payload
 			}
 		case <-deadline:
 			return nil, false
+		}
+	}
+}
+
+// refusesPing sends an echo request, to which the gateway must answer with an
+// error at once: the code of it, and that it is about this request.
+func (s *sandbox) refusesPing(frames <-chan []byte, to netip.Addr, seq uint16, code header.ICMPv4Code) {
+	s.t.Helper()
+	packet := s.packet(1, to, echoRequest(77, seq, []byte("the guest's own bytes")))
+	s.send(ether(0x0800, packet))
+	for deadline := time.After(time.Second); ; {
+		select {
+		case f := <-frames:
+			if len(f) < 42 || f[12] != 8 || f[13] != 0 {
+				continue
+			}
+			ip := header.IPv4(f[header.EthernetMinimumSize:])
+			m := header.ICMPv4(ip.Payload())
+			if ip.Protocol() != 1 || m.Type() != header.ICMPv4DstUnreachable {
+				continue
+			}
+			if got := m.Payload(); m.Code() != code || addrOf(ip.SourceAddress()) != s.guest.net.Gateway() || !bytes.Equal(got, packet[:28]) || checksum.Checksum(m, 0) != 0xffff {
+				s.t.Errorf("ping %s: code %d from %s about % x", to, m.Code(), ip.SourceAddress(), got)
+			}
+			return
+		case <-deadline:
+			s.t.Errorf("ping %s: no error came within a second", to)
+			return
 		}
 	}
 }
@@ -82,8 +117,8 @@ func TestD3Ping(t *testing.T) {
 	}
 }
 
-// TestD4Refused: nothing answers for what is denied, and nothing else of ICMP
-// passes; the gateway answers for itself.
+// TestD4Refused: nothing answers for what is denied but the gateway, with an error;
+// nothing else of ICMP passes; the gateway answers for itself.
 func TestD4Refused(t *testing.T) {
 	t.Parallel()
 	s := start(t, "a.example", "b.example:443", "c.example", "!c.example:443")
@@ -100,19 +135,20 @@ func TestD4Refused(t *testing.T) {
 	}
 	s.dns.at("a.example", netip.MustParseAddr("10.1.0.9"))
 	time.Sleep(time.Second)
+	s.dns.fail("c.example", reason.NoSuchName)
 	for i, c := range []struct {
 		to   netip.Addr
+		code header.ICMPv4Code
 		line string
 	}{
-		{s.handle("b.example"), "deny icmp b.example 198.18.1.1 no-allow-rule -"}, // a port narrows
-		{netip.MustParseAddr("45.67.3.3"), "deny icmp - 45.67.3.3 unresolved-address -"},
-		{netip.MustParseAddr("198.18.88.1"), "deny icmp - 198.18.88.1 unresolved-address -"},
-		{netip.MustParseAddr("198.18.0.7"), "deny icmp - 198.18.0.7 inside-subnet -"},
-		{s.handle("a.example"), "deny icmp a.example 10.1.0.9 address-class -"},
+		{s.handle("b.example"), header.ICMPv4AdminProhibited, "deny icmp b.example 198.18.1.1 no-allow-rule -"}, // a port narrows
+		{netip.MustParseAddr("45.67.3.3"), header.ICMPv4AdminProhibited, "deny icmp - 45.67.3.3 unresolved-address -"},
+		{netip.MustParseAddr("198.18.88.1"), header.ICMPv4AdminProhibited, "deny icmp - 198.18.88.1 unresolved-address -"},
+		{netip.MustParseAddr("198.18.0.7"), header.ICMPv4AdminProhibited, "deny icmp - 198.18.0.7 inside-subnet -"},
+		{s.handle("a.example"), header.ICMPv4HostUnreachable, "deny icmp a.example 10.1.0.9 address-class -"},
+		{s.handle("c.example"), header.ICMPv4HostUnreachable, "deny icmp c.example * no-such-name -"},
 	} {
-		if _, ok := s.pings(frames, c.to, uint16(10+i), []byte("x"), 50*time.Millisecond); ok {
-			t.Errorf("%s answered", c.to)
-		}
+		s.refusesPing(frames, c.to, uint16(10+i), c.code)
 		s.has(c.line)
 	}
 	for _, typ := range []byte{0, 3, 5, 13, 17} { // reply, unreachable, redirect, timestamp, mask
@@ -121,4 +157,106 @@ func TestD4Refused(t *testing.T) {
 		s.send(ether(0x0800, s.packet(1, s.handle("c.example"), b)))
 	}
 	s.hasN(5, "deny frame - - icmp-type -")
+}
+
+// TestD22Ping: a gate that may open no more says so of a ping, and pings again when
+// it may.
+func TestD22Ping(t *testing.T) {
+	s := start(t, "a.example", "b.example")
+	s.dns.at("a.example", newAddr())
+	s.dns.at("b.example", newAddr())
+	frames := s.guest.tap()
+	h := s.handle("a.example")
+	if _, ok := s.pings(frames, s.handle("b.example"), 1, []byte("x"), 5*time.Second); !ok {
+		t.Error("the control is not answered") // after it the gate knows the host's addresses for a while
+	}
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	next, err := os.Open("/dev/null")
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := unix.Rlimit{Cur: uint64(next.Fd()), Max: before.Max}
+	next.Close()
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	s.refusesPing(frames, h, 1, header.ICMPv4HostUnreachable)
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	s.has("deny icmp a.example * ping-unavailable -")
+	within(t, 5*time.Second, "it is pinged again", func() bool {
+		_, ok := s.pings(frames, h, 2, []byte("x"), 300*time.Millisecond)
+		return ok
+	})
+}
+
+// refusesDatagram says whether a datagram is refused at once.
+func (s *sandbox) refusesDatagram(to netip.AddrPort) bool {
+	c := s.guest.datagrams(to)
+	defer c.Close()
+	c.Write([]byte("x"))
+	c.SetReadDeadline(time.Now().Add(30 * time.Millisecond))
+	c.Read(make([]byte, 10)) // the stack does not wake who reads
+	c.SetReadDeadline(time.Now().Add(time.Millisecond))
+	_, err := c.Read(make([]byte, 10))
+	return err != nil && !os.IsTimeout(err)
+}
+
+// A log that fails while it is being asked where the host is lets no ping out.
+func TestPingLogFails(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "log")
+	room, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := startWith(t, room, "a.example", "b.example:53/udp")
+	b := netip.AddrPortFrom(s.handle("b.example"), 53)
+	at := newAddr()
+	s.dns.at("a.example", at)
+	seen, err := net.ListenPacket("ip4:icmp", at.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer seen.Close()
+	frames, h := s.guest.tap(), s.handle("a.example")
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	s.dns.lies(func(_ *fakeDNS, rec any) bool {
+		if _, ok := rec.(wire.Resolve); ok {
+			s.ask(ctl.Message{{Key: "ask", Value: "audit"}}, full)
+			s.send(s.syn(9, netip.MustParseAddrPort("198.18.77.7:80"))) // has a line, which cannot be written
+			for end := time.Now().Add(5 * time.Second); !s.refusesDatagram(b) && time.Now().Before(end); {
+			} // until the gate knows that it could not be
+		}
+		return false
+	})
+	s.send(ether(0x0800, s.packet(1, h, echoRequest(77, 1, []byte("x")))))
+	seen.SetReadDeadline(time.Now().Add(1500 * time.Millisecond))
+	if n, _, err := seen.ReadFrom(make([]byte, 100)); err == nil {
+		t.Errorf("a ping of %d bytes came", n)
+	}
+	s.dns.lies(nil)
+	again, err := os.OpenFile(file, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	s.ask(ctl.Message{{Key: "ask", Value: "audit"}}, again)
+	if _, ok := s.pings(frames, h, 2, []byte("x"), 5*time.Second); !ok {
+		t.Error("with a log that takes lines again: not answered")
+	}
+	if err := s.end(); err != nil {
+		t.Error(err)
+	}
+	s.log = *readLog(t, file)
+	if s.log.count("deny icmp a.example "+at.String()+" audit-unavailable -") != 1 {
+		t.Errorf("the log does not say why:\n%s", s.log.String())
+	}
 }

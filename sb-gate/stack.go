@@ -60,6 +60,13 @@ func (g *gate) openStack(wire *link.Endpoint) error {
 	if err := s.SetSpoofing(nicID, true); err != nil {
 		return fmt.Errorf("make the network stack: %s", err)
 	}
+	// Every refused datagram is told of, however many there are: the errors go to
+	// the one machine that asked for them.
+	s.SetICMPLimit(1e9)
+	// No old segment can turn up on this wire, so a port of the guest's is free
+	// again as soon as its connection has ended, whoever ended it.
+	noWait := tcpip.TCPTimeWaitTimeoutOption(0)
+	s.SetTransportProtocolOption(tcp.ProtocolNumber, &noWait)
 	s.SetRouteTable([]tcpip.Route{{Destination: gateway.AddressWithPrefix.Subnet(), NIC: nicID}})
 	return nil
 }

@@ -39,9 +39,9 @@ func Switched(w io.Writer, r *bufio.Reader) (bool, error) {
 		if _, err := w.Write(head); err != nil {
 			return false, err
 		}
-		status := strings.SplitN(string(head[:min(len(head), 12)]), " ", 2)
-		code := ""
-		if len(status) == 2 && strings.HasPrefix(status[0], "HTTP/1.") {
+		line, _, _ := strings.Cut(string(head), "\n")
+		status, code := strings.Fields(line), ""
+		if len(status) > 1 && strings.HasPrefix(status[0], "HTTP/1.") {
 			code = status[1]
 		}
 		switch {

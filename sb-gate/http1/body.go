@@ -64,7 +64,7 @@ func chunks(w io.Writer, r *bufio.Reader) error {
 func chunkSize(r *bufio.Reader) (n int64, line []byte, err error) {
 	// 16 hex digits and CRLF: no extension fits a size that we take.
 	line, err = readLine(r, 64)
-	if err == Refused(Refused{reason.HTTPTooLong}) {
+	if err == refuse(reason.HTTPTooLong) {
 		err = refuse(reason.HTTPFraming)
 	}
 	if err != nil {
@@ -80,9 +80,15 @@ func chunkSize(r *bufio.Reader) (n int64, line []byte, err error) {
 
 func trailers(w io.Writer, r *bufio.Reader) error {
 	var t Request
-	if _, err := t.readFields(r); err != nil {
+	f, err := t.readFields(r)
+	if err != nil {
 		return err
 	}
-	_, err := w.Write(t.Head)
+	// Some servers merge trailers into the head. RFC 9110, section 6.5.1, forbids
+	// those that say where a request goes or ends.
+	if len(f.hosts)+len(f.lengths)+len(f.encodings)+len(f.upgrades)+len(f.expects) > 0 || f.drops || f.lookalike {
+		return refuse(reason.HTTPFraming)
+	}
+	_, err = w.Write(t.Head)
 	return err
 }

@@ -36,7 +36,6 @@ type Request struct {
 	Method  string
 	Host    string // host[:port] of the Host field; an absolute target agrees with it
 	Upgrade string // the protocol asked for, in lower case; "" if none
-	Last    bool   // the client wants no answer after this one's
 
 	length  int64 // of the body, in bytes
 	chunked bool
@@ -80,8 +79,10 @@ func Read(r *bufio.Reader) (*Request, error) {
 
 // fields are those of a head that matter here.
 type fields struct {
-	hosts, lengths, encodings, upgrades []string
-	closes                              bool
+	hosts, lengths, encodings, upgrades, expects []string
+
+	drops     bool // Connection names one that must not be lost on the way
+	lookalike bool // one is spelt with a "_" that some servers take for a "-"
 }
 
 func (req *Request) readFields(r *bufio.Reader) (*fields, error) {
@@ -116,9 +117,16 @@ func (f *fields) add(name, value string) {
 		f.encodings = append(f.encodings, value)
 	case "upgrade":
 		f.upgrades = append(f.upgrades, value)
+	case "expect":
+		f.expects = append(f.expects, value)
+	case "content_length", "transfer_encoding":
+		f.lookalike = true
 	case "connection":
 		for word := range strings.SplitSeq(strings.ToLower(value), ",") {
-			f.closes = f.closes || strings.TrimSpace(word) == "close"
+			switch strings.TrimSpace(word) {
+			case "host", "content-length", "transfer-encoding":
+				f.drops = true
+			}
 		}
 	}
 }
@@ -161,7 +169,6 @@ func (req *Request) settle(target string, minor byte, f *fields) error {
 	if err := req.frame(minor, f); err != nil {
 		return err
 	}
-	req.Last = f.closes || minor == 0
 	if len(f.upgrades) > 0 {
 		req.Upgrade = strings.ToLower(strings.Join(f.upgrades, ","))
 	}
@@ -191,6 +198,9 @@ func (req *Request) checkTarget(target string) error {
 // frame decides where the body ends (RFC 9112, section 6), where a server has
 // no choice but to agree.
 func (req *Request) frame(minor byte, f *fields) error {
+	if f.drops || f.lookalike || !f.expectsPlainly() {
+		return refuse(reason.HTTPFraming)
+	}
 	switch {
 	case len(f.encodings) > 0:
 		if minor == 0 || len(f.encodings) > 1 || !strings.EqualFold(f.encodings[0], "chunked") || len(f.lengths) > 0 {
@@ -199,12 +209,22 @@ func (req *Request) frame(minor byte, f *fields) error {
 		req.chunked = true
 	case len(f.lengths) > 0:
 		n, err := strconv.ParseUint(f.lengths[0], 10, 63)
-		if err != nil || len(f.lengths) > 1 || f.lengths[0][0] == '+' {
+		// One spelling of each number: a zero before it makes it octal to some.
+		if err != nil || len(f.lengths) > 1 || strconv.FormatUint(n, 10) != f.lengths[0] {
 			return refuse(reason.HTTPFraming)
 		}
 		req.length = int64(n)
 	}
 	return nil
+}
+
+// expectsPlainly: a client may wait for a 100 before it sends a body. Servers
+// have lost track of the body where the expectation was anything else.
+func (f *fields) expectsPlainly() bool {
+	if len(f.expects) == 0 {
+		return true
+	}
+	return len(f.expects) == 1 && strings.EqualFold(f.expects[0], "100-continue") && len(f.lengths)+len(f.encodings) > 0
 }
 
 // readLine reads a line that ends in CRLF, at most max bytes, and holds neither

@@ -48,6 +48,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
+	os.WriteFile("/proc/sys/net/ipv6/conf/"+*name+"/disable_ipv6", []byte("1"), 0)
 	for _, line := range []string{
 		"link set lo up",
 		"link set dev " + *name + " address " + *mac + " mtu " + fmt.Sprint(*mtu) + " txqueuelen 10000",
@@ -59,7 +60,6 @@ func run() error {
 			return fmt.Errorf("ip %s: %w: %s", line, err, out)
 		}
 	}
-	os.WriteFile("/proc/sys/net/ipv6/conf/"+*name+"/disable_ipv6", []byte("1"), 0)
 	w, err := openWire()
 	if err != nil {
 		return err

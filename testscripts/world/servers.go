@@ -33,6 +33,9 @@ var Names = map[string]string{
 	"loopback.example.org": "127.0.0.1",
 	"host.example.org":     HostAddr,
 	"gone.example.org":     "", // no such name
+	"proxy.example.org":    Other,
+	"a.example":            CDN, // of the gate's vectors
+	"b.example":            CDN,
 }
 
 // served is what the servers have seen.
@@ -123,6 +126,9 @@ func (s *served) listen(dir string) error {
 		}
 		go echoUDP(quic)
 	}
+	if err := s.proxy(Other + ":" + ProxyPort); err != nil {
+		return err
+	}
 	return s.control(filepath.Join(dir, "control"))
 }
 
@@ -153,6 +159,9 @@ func (c *counter) Accept() (net.Conn, error) {
 
 // page says what the server saw of the request.
 func page(w http.ResponseWriter, r *http.Request) {
+	if redirects(w, r) {
+		return
+	}
 	n, _ := io.Copy(io.Discard, r.Body)
 	name := ""
 	if r.TLS != nil {
