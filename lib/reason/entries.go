@@ -24,7 +24,7 @@ var entries = []Entry{
 	{HostDenied, "The HTTP request is for a host that no rule allows.", "Allow that host, with --allow HOST."},
 	{HostAbsent, "The HTTP request names no host.", ""},
 	{HostMismatch, "The HTTP request is for an allowed host at another port than the dialled one, or its name does not resolve to the dialled address.", "Dial the host and port that the request is for."},
-	{HTTPMalformed, "The bytes begin like HTTP and are no valid request.", ""},
+	{HTTPMalformed, "The bytes begin like HTTP and are no valid request, or its Host is not a plain name (one without a final dot).", ""},
 	{HTTPFraming, "The HTTP request does not say unambiguously where it ends.", ""},
 	{HTTPTooLong, "The head of the HTTP request is longer than 64 KiB or has more than 200 fields.", ""},
 	{HTTPConnect, "CONNECT would open a tunnel to a place the gate cannot see.", "Dial the host itself; the sandbox needs no proxy."},
