@@ -78,8 +78,11 @@ func item(text string, depth int) (b []byte, rest string, err error) {
 		}
 	}
 	name, args, _ := strings.Cut(word, ":")
-	if b, err = made(name, args, inner); err != nil || word == "" {
-		return nil, rest, fmt.Errorf("%q: not a word: %w", word, err)
+	if word == "" {
+		return nil, rest, fmt.Errorf("braces without a word before %q", rest)
+	}
+	if b, err = made(name, args, inner); err != nil {
+		return nil, rest, fmt.Errorf("%q: %w", word, err)
 	}
 	return b, rest, nil
 }
