@@ -48,7 +48,8 @@ type found struct {
 	addrs   []netip.Addr
 	records []record
 	why     reason.Code // allow-rule if there is something
-	until   time.Time
+	until   time.Time   // by the clock that stops while the host sleeps
+	wall    time.Time   // by the one that may be set
 }
 
 func newUpstream(report func(wire.Exchange)) *upstream {
@@ -98,11 +99,18 @@ func (u *upstream) find(ctx context.Context, l look, budgeted bool) (*found, rea
 	}
 }
 
-// over reports whether an answer is too old. One that is awaited never is.
+// lasts sets until when an answer is good.
+func (f *found) lasts(d time.Duration) {
+	f.until = time.Now().Add(d)
+	f.wall = f.until.Round(0)
+}
+
+// over reports whether an answer is too old, by either clock. One that is awaited
+// never is.
 func (f *found) over(now time.Time) bool {
 	select {
 	case <-f.done:
-		return now.After(f.until)
+		return now.After(f.until) || now.Round(0).After(f.wall)
 	default:
 		return false
 	}
@@ -133,7 +141,8 @@ func (u *upstream) look(l look, f *found) {
 	defer close(f.done)
 	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
 	defer cancel()
-	f.why, f.until = reason.NoAnswer, time.Now().Add(keepFailed)
+	f.why = reason.NoAnswer
+	f.lasts(keepFailed)
 	select {
 	case u.slots <- struct{}{}:
 		defer func() { <-u.slots }()
@@ -149,9 +158,10 @@ func (u *upstream) look(l look, f *found) {
 	} else {
 		f.records, err = lookOther(ctx, u.resolver(l.name), l)
 	}
-	f.why, f.until = lookReason(err), time.Now().Add(keepFailed)
+	f.why = lookReason(err)
+	f.lasts(keepFailed)
 	if err == nil {
-		f.until = time.Now().Add(keepFound)
+		f.lasts(keepFound)
 	}
 	if !ownResolver {
 		u.report(wire.Exchange{Name: l.name.String(), Server: "system", Millis: time.Since(began).Milliseconds(), Reason: exchanged(err == nil)})
