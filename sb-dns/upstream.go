@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 
@@ -152,8 +153,7 @@ func (u *upstream) look(l look, f *found) {
 	began := time.Now()
 	var err error
 	if l.typ == dnsmessage.TypeA {
-		// The final dot: the name as it is, no search list.
-		f.addrs, err = u.resolver(l.name).LookupNetIP(ctx, "ip", l.name.String()+".")
+		f.addrs, err = u.addresses(ctx, l.name)
 		f.addrs = f.addrs[:min(len(f.addrs), wire.MaxAddrs)]
 	} else {
 		f.records, err = lookOther(ctx, u.resolver(l.name), l)
@@ -166,6 +166,24 @@ func (u *upstream) look(l look, f *found) {
 	if !ownResolver {
 		u.report(wire.Exchange{Name: l.name.String(), Server: "system", Millis: time.Since(began).Milliseconds(), Reason: exchanged(err == nil)})
 	}
+}
+
+// addresses asks for a name as it is: the final dot says that no search list is
+// to be tried. With it Go's resolver misses a name of one label in the hosts file.
+func (u *upstream) addresses(ctx context.Context, name rule.Name) ([]netip.Addr, error) {
+	if ownResolver && !strings.Contains(name.String(), ".") {
+		if addrs, err := hostsFile().LookupNetIP(ctx, "ip", name.String()); err == nil {
+			return addrs, nil
+		}
+	}
+	return u.resolver(name).LookupNetIP(ctx, "ip", name.String()+".")
+}
+
+// hostsFile is the host's resolver without its nameservers.
+func hostsFile() *net.Resolver {
+	return &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+		return nil, errors.New("no nameserver is asked")
+	}}
 }
 
 func lookReason(err error) reason.Code {
