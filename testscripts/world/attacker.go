@@ -39,8 +39,12 @@ var attacks = map[string]string{
 	"address":      Other,
 }
 
-// attack is what the attacker's nameserver answers about a name for the nth time.
+// attack is what the attacker's nameserver answers about a name for the nth time,
+// and about the name of the vectors' hellos.
 func attack(name string, n int) (words []string, ok bool) {
+	if name == "a.example.com" {
+		return []string{CDN}, true
+	}
 	sub, ok := strings.CutSuffix(name, "."+Attacker)
 	if !ok {
 		return nil, false

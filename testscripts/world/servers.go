@@ -33,7 +33,6 @@ var Names = map[string]string{
 	"loopback.example.org": "127.0.0.1",
 	"host.example.org":     HostAddr,
 	"gone.example.org":     "", // no such name
-	"a.example.com":        CDN,
 }
 
 // served is what the servers have seen.
