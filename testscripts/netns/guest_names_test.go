@@ -168,8 +168,8 @@ func seen(t testing.TB) world.Seen {
 	return s
 }
 
-// quick fails a test if what it names took a second.
-func quick(t testing.TB, what string, began time.Time) {
+// withinASecond fails a test if what it names took a second.
+func withinASecond(t testing.TB, what string, began time.Time) {
 	t.Helper()
 	if took := time.Since(began); took > time.Second {
 		t.Errorf("%s: it took %v", what, took)
