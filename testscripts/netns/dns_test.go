@@ -46,12 +46,12 @@ func TestAnswers(t *testing.T) {
 	} {
 		t.Run(c.id, func(t *testing.T) {
 			began := time.Now()
-			if got := l.says(c.name+zone, 80, get(c.name+zone)); !strings.Contains(got, "refused") {
+			if got := l.saysTo(c.name+zone, 80, get(c.name+zone)); !strings.Contains(got, "refused") {
 				t.Errorf("%q", got)
 			}
 			withinASecond(t, c.name, began)
 			want := regexp.QuoteMeta(strings.ReplaceAll(c.want, "NAME", c.name+zone))
-			l.logs(t, strings.ReplaceAll(want, `\*`, `\S+`))
+			l.hasLine(t, strings.ReplaceAll(want, `\*`, `\S+`))
 		})
 	}
 	after := seen(t).Accepts
@@ -61,11 +61,11 @@ func TestAnswers(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"address" + zone, "both" + zone, "many" + zone, "office.example.org"} { // the controls
-		if got := l.says(name, 80, get(name)); !strings.Contains(got, "served GET /x host="+name) {
+		if got := l.saysTo(name, 80, get(name)); !strings.Contains(got, "served GET /x host="+name) {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
-	l.logs(t, "allow tcp both"+regexp.QuoteMeta(zone)+" 45.67.0.20:80 allow-rule")
+	l.hasLine(t, "allow tcp both"+regexp.QuoteMeta(zone)+" 45.67.0.20:80 allow-rule")
 }
 
 // TestA1Rebinding: a name that leads outside at first and inside after is dialled
@@ -73,22 +73,22 @@ func TestAnswers(t *testing.T) {
 func TestA1Rebinding(t *testing.T) {
 	name := "rebind." + world.Attacker
 	l := newLab(t, manifest{allow: []string{name, "alias." + world.Attacker}, deny: []string{"denied.example.org"}})
-	if got := l.says(name, 80, get(name)); !strings.Contains(got, "served") {
+	if got := l.saysTo(name, 80, get(name)); !strings.Contains(got, "served") {
 		t.Fatalf("outside: %q", got)
 	}
 	l.killDNS() // a new one has nothing in mind
 	l.startDNS()
-	if got := l.says(name, 80, get(name)); !strings.Contains(got, "refused") {
+	if got := l.saysTo(name, 80, get(name)); !strings.Contains(got, "refused") {
 		t.Errorf("inside: %q", got)
 	}
-	l.logs(t, "deny tcp "+regexp.QuoteMeta(name)+" 192.168.77.10:80 address-class")
+	l.hasLine(t, "deny tcp "+regexp.QuoteMeta(name)+" 192.168.77.10:80 address-class")
 	t.Run("A10 an alias to a denied name", func(t *testing.T) {
 		// Its owner may lead it where he likes; it stays the name that is proven.
 		alias := "alias." + world.Attacker
-		if got := l.says(alias, 80, get(alias)); !strings.Contains(got, "served GET /x host="+alias) {
+		if got := l.saysTo(alias, 80, get(alias)); !strings.Contains(got, "served GET /x host="+alias) {
 			t.Errorf("by its own name: %q", got)
 		}
-		if got := l.says(alias, 80, get("denied.example.org")); !strings.Contains(got, "deny-rule") {
+		if got := l.saysTo(alias, 80, get("denied.example.org")); !strings.Contains(got, "deny-rule") {
 			t.Errorf("by the denied name: %q", got)
 		}
 		if _, code, _ := l.lookup("denied.example.org"); code != dnsmessage.RCodeNameError {
@@ -142,8 +142,8 @@ func TestA20Tunnel(t *testing.T) {
 	if n := count(); opened == 0 || opened > 60*minutes || n > 2*60*minutes {
 		t.Errorf("%d of %d were dialled, asked upstream %d times", opened, names, n)
 	}
-	l.logs(t, `deny tcp \S+ \S+ resolve-budget`)
-	if got := l.says("allowed.example.org", 80, get("allowed.example.org")); !strings.Contains(got, "served") {
+	l.hasLine(t, `deny tcp \S+ \S+ resolve-budget`)
+	if got := l.saysTo("allowed.example.org", 80, get("allowed.example.org")); !strings.Contains(got, "served") {
 		t.Errorf("a name of its own rule: %q", got)
 	}
 }
@@ -276,7 +276,7 @@ func TestA28R17R61Elsewhere(t *testing.T) {
 			c.Close()
 			t.Errorf("port %d of another resolver is open", port)
 		}
-		l.logs(t, fmt.Sprintf("deny tcp - %s:%d unresolved-address", regexp.QuoteMeta(world.Nameserver), port))
+		l.hasLine(t, fmt.Sprintf("deny tcp - %s:%d unresolved-address", regexp.QuoteMeta(world.Nameserver), port))
 	}
 }
 
@@ -295,12 +295,12 @@ func TestA29HostsFile(t *testing.T) {
 	}
 	l := newLab(t, manifest{allow: []string{"*.hosts.test", "intranet"}})
 	for _, name := range []string{"lo.hosts.test", "lan.hosts.test", "intranet"} {
-		if got := l.says(name, 80, get(name)); !strings.Contains(got, "refused") {
+		if got := l.saysTo(name, 80, get(name)); !strings.Contains(got, "refused") {
 			t.Errorf("%s: %q", name, got)
 		}
-		l.logs(t, "deny tcp "+name+` \S+ address-class`)
+		l.hasLine(t, "deny tcp "+name+` \S+ address-class`)
 	}
-	if got := l.says("out.hosts.test", 80, get("out.hosts.test")); !strings.Contains(got, "served GET /x host=out.hosts.test") {
+	if got := l.saysTo("out.hosts.test", 80, get("out.hosts.test")); !strings.Contains(got, "served GET /x host=out.hosts.test") {
 		t.Errorf("the control: %q", got)
 	}
 	for name := range seen(t).Queries {

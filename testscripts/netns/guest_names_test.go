@@ -106,9 +106,9 @@ func (l *lab) dialName(name string, port int) (net.Conn, error) {
 	return l.dial("tcp", netip.AddrPortFrom(a, uint16(port)).String())
 }
 
-// says sends text over a connection to a name and returns what comes back, or how
+// saysTo sends text over a connection to a name and returns what comes back, or how
 // it went wrong.
-func (l *lab) says(name string, port int, text string) string {
+func (l *lab) saysTo(name string, port int, text string) string {
 	c, err := l.dialName(name, port)
 	if err != nil {
 		return "failed: " + err.Error()
@@ -132,8 +132,8 @@ func text(x audit.Line) string {
 	return fmt.Sprintf("%s %s %s %s %s", x.Verdict, x.Gate, cmp.Or(x.Name, "-"), cmp.Or(x.Address, "-"), x.Reason)
 }
 
-// logs waits for a line of the log that matches.
-func (l *lab) logs(t testing.TB, pattern string) {
+// hasLine waits for a line of the log that matches.
+func (l *lab) hasLine(t testing.TB, pattern string) {
 	t.Helper()
 	re := regexp.MustCompile("^" + pattern + "$")
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {

@@ -197,7 +197,7 @@ func TestB1LaxServer(t *testing.T) {
 	if err := shake(guest, "allowed.example.org", nil); err != nil {
 		t.Errorf("the allowed name: %v", err)
 	}
-	l.logs(t, `close tcp allowed\.example\.org 45\.67\.0\.10:443 not-identified`)
+	l.hasLine(t, `close tcp allowed\.example\.org 45\.67\.0\.10:443 not-identified`)
 }
 
 // TestB2Encrypted: a client that hides the denied name behind the allowed one, and
@@ -229,7 +229,7 @@ func TestB2Encrypted(t *testing.T) {
 		t.Errorf("through the gate: %q", got)
 	}
 	withinASecond(t, "an encrypted hello", before)
-	l.logs(t, `close tcp allowed\.example\.org 45\.67\.0\.10:4433 sni-encrypted`)
+	l.hasLine(t, `close tcp allowed\.example\.org 45\.67\.0\.10:4433 sni-encrypted`)
 	c, err = l.dialName("allowed.example.org", port)
 	if got, err := greeting(c, err, client(t, "allowed.example.org")); got != "you asked for allowed.example.org\n" {
 		t.Errorf("the allowed name in clear: %q, %v", got, err)
@@ -275,7 +275,7 @@ func TestOpenSSL(t *testing.T) {
 			if got := string(out); c.want != "" && !strings.Contains(got, c.want) || c.want == "" && strings.Contains(got, "served") {
 				t.Errorf("openssl %s says %s, want %q", c.args, got, c.want)
 			}
-			l.logs(t, strings.ReplaceAll(c.log, ".", `\.`))
+			l.hasLine(t, strings.ReplaceAll(c.log, ".", `\.`))
 		})
 	}
 }
@@ -295,7 +295,7 @@ func TestB19OwnAddresses(t *testing.T) {
 		t.Errorf("%s, %v", out, err)
 	}
 	for _, name := range []string{"allowed", "also"} {
-		l.logs(t, `allow tcp `+name+`\.example\.org 45\.67\.0\.10:443 allow-rule`)
+		l.hasLine(t, `allow tcp `+name+`\.example\.org 45\.67\.0\.10:443 allow-rule`)
 	}
 }
 
@@ -346,7 +346,7 @@ func TestB9EarlyData(t *testing.T) {
 	if out := speak("Early data was", "-servername", "denied.example.org", "-sess_in", session, "-early_data", early); strings.Contains(out, "accepted") {
 		t.Errorf("with another name: %s", out)
 	}
-	l.logs(t, `close tcp allowed\.example\.org 45\.67\.0\.10:4434 sni-denied`)
+	l.hasLine(t, `close tcp allowed\.example\.org 45\.67\.0\.10:4434 sni-denied`)
 	if got := strings.Count(server.read(), "early early"); got != before {
 		t.Errorf("the server got early data: %s", server.read())
 	}
