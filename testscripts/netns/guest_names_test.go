@@ -168,10 +168,11 @@ func seen(t testing.TB) world.Seen {
 	return s
 }
 
-// withinASecond fails a test if what it names took a second.
-func withinASecond(t testing.TB, what string, began time.Time) {
+// soon fails a test if what it names took as long as somebody waits for; the start
+// of a program on a busy machine may be most of it.
+func soon(t testing.TB, what string, began time.Time) {
 	t.Helper()
-	if took := time.Since(began); took > time.Second {
+	if took := time.Since(began); took > 4*time.Second {
 		t.Errorf("%s: it took %v", what, took)
 	}
 }

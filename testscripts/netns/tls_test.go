@@ -228,7 +228,7 @@ func TestB2Encrypted(t *testing.T) {
 	if got, err := greeting(c, err, hidden); err == nil {
 		t.Errorf("through the gate: %q", got)
 	}
-	withinASecond(t, "an encrypted hello", before)
+	soon(t, "an encrypted hello", before)
 	l.hasLine(t, `close tcp allowed\.example\.org 45\.67\.0\.10:4433 sni-encrypted`)
 	c, err = l.dialName("allowed.example.org", port)
 	if got, err := greeting(c, err, client(t, "allowed.example.org")); got != "you asked for allowed.example.org\n" {
