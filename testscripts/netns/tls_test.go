@@ -75,6 +75,7 @@ type hello struct {
 	in         []byte
 	want       []string
 	refused    bool
+	reads      string // the name that the parser reads, "none" if nobody's; "" of a bad one
 }
 
 func hellos(t *testing.T) (all []hello) {
@@ -98,13 +99,13 @@ func hellos(t *testing.T) (all []hello) {
 		v := hello{what: col[0], host: fmt.Sprintf("v%d.example.org", len(all)), in: b, refused: true}
 		switch want := strings.TrimSpace(col[2]); {
 		case want == "none":
-			v.want = []string{"sni-absent"}
+			v.want, v.reads = []string{"sni-absent"}, want
 		case strings.HasPrefix(v.what, "B12"):
 			v.want, v.refused = []string{"hello-changed"}, false // the first one went out
 		case want == "a.example.com":
-			v.want, v.refused = []string{"done", "reset"}, false // the server may not like the rest of it
+			v.want, v.refused, v.reads = []string{"done", "reset"}, false, want // the server may not like the rest of it
 		case strings.Contains(want, "."), want == "localhost":
-			v.want = []string{"sni-denied", "sni-mismatch"} // another name than the server's
+			v.want, v.reads = []string{"sni-denied", "sni-mismatch"}, want // another name than the server's
 		case want == "more":
 			v.want = []string{"hello-malformed"} // it ends in the middle
 		case b[0] != 22 || len(b) > 1 && b[1] != 3:
@@ -289,7 +290,7 @@ func TestB19OwnAddresses(t *testing.T) {
 // in clear of nothing but the name, and the gate lets it through as it is; with
 // another name nothing of it goes out.
 func TestB9EarlyData(t *testing.T) {
-	server := startOpenSSL(t)
+	server := startOpenSSL(t, "-tls1_3", "-early_data", "-no_anti_replay")
 	l := newLab(t, manifest{allow: []string{"allowed.example.org"}})
 	dir := l.dir
 	early := filepath.Join(dir, "early")
@@ -344,6 +345,56 @@ func TestB9EarlyData(t *testing.T) {
 	}
 }
 
+// TestB7OpenSSLReads: what our parser takes a name from, OpenSSL's server takes
+// the same one from, or none and no hello at all; each hello in one record, and
+// one of them cut into two anywhere.
+func TestB7OpenSSLReads(t *testing.T) {
+	server := startOpenSSL(t, "-servername", "nobody.example")
+	var all []hello
+	for _, v := range hellos(t) {
+		if v.reads != "" {
+			all = append(all, v)
+		}
+	}
+	plain := all[0].in
+	for cut := 1; cut < len(plain)-5; cut++ {
+		in, err := tlstext.Bytes(fmt.Sprintf("cut:%d{%x}", cut, plain[5:]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, hello{what: fmt.Sprintf("B7 cut at %d", cut), in: in, reads: all[0].reads})
+	}
+	asked := regexp.MustCompile(`Hostname in TLS extension: "(.*)"`)
+	names := 0
+	for _, v := range all {
+		from := len(server.read())
+		c, err := net.Dial("tcp", world.CDN+":4434")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.SetDeadline(time.Now().Add(10 * time.Second))
+		c.Write(v.in)
+		c.(*net.TCPConn).CloseWrite()
+		io.Copy(io.Discard, c)
+		c.Close()
+		said := ""
+		for end := time.Now().Add(10 * time.Second); !strings.Contains(said, "CONNECTION CLOSED") && time.Now().Before(end); time.Sleep(time.Millisecond) {
+			said = server.read()[from:]
+		}
+		m := asked.FindStringSubmatch(said)
+		if m == nil {
+			continue // it takes no name from it
+		}
+		names++
+		if theirs := strings.ToLower(m[1]); theirs != v.reads && theirs != "host.docker.internal" {
+			t.Errorf("%s: OpenSSL reads %q, we %q", v.what, m[1], v.reads)
+		}
+	}
+	if names < 100 {
+		t.Errorf("OpenSSL took a name from %d of %d hellos", names, len(all))
+	}
+}
+
 // output is what a program has said so far.
 type output struct {
 	mu  sync.Mutex
@@ -363,7 +414,7 @@ func (o *output) read() string {
 }
 
 // startOpenSSL starts a server of it at the CDN's address, in the world.
-func startOpenSSL(t *testing.T) *output {
+func startOpenSSL(t *testing.T, options ...string) *output {
 	t.Helper()
 	dir := t.TempDir()
 	key, cert := filepath.Join(dir, "key"), filepath.Join(dir, "cert")
@@ -375,7 +426,8 @@ func startOpenSSL(t *testing.T) *output {
 		t.Fatal(err)
 	}
 	o := &output{}
-	cmd := exec.Command("nsenter", "--target", strconv.Itoa(pid), "--net", "openssl", "s_server", "-accept", world.CDN+":4434", "-key", key, "-cert", cert, "-tls1_3", "-early_data", "-no_anti_replay")
+	args := []string{"--target", strconv.Itoa(pid), "--net", "stdbuf", "-oL", "openssl", "s_server", "-accept", world.CDN + ":4434", "-key", key, "-cert", cert, "-key2", key, "-cert2", cert}
+	cmd := exec.Command("nsenter", append(args, options...)...)
 	cmd.Stdout, cmd.Stderr = o, o
 	in, err := cmd.StdinPipe() // it ends with its input
 	if err != nil {
