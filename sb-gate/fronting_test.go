@@ -218,3 +218,25 @@ func TestA7Moved(t *testing.T) {
 	s.refusedAt(netip.AddrPortFrom(h, 443))
 	s.has("deny tcp a.example 198.18.1.0:443 no-allow-rule -")
 }
+
+// TestB6Drip: a hello that comes a byte at a time has the same ten seconds as any
+// other; no byte buys more.
+func TestB6Drip(t *testing.T) {
+	t.Parallel()
+	s := start(t, "a.example")
+	w := s.secure(443, "a.example")
+	c := s.dial("a.example", 443)
+	hello := firstBytes(t, client("a.example"))
+	began := time.Now()
+	for tick := time.NewTicker(250 * time.Millisecond); time.Since(began) < 2*proofTime; <-tick.C {
+		if _, err := c.Write(hello[:1]); err != nil {
+			break
+		}
+		hello = hello[1:]
+	}
+	if took := time.Since(began); took < proofTime-time.Second || took > proofTime+3*time.Second {
+		t.Errorf("it was given up after %v", took)
+	}
+	s.has("close tcp a.example " + w.at.String() + " hello-malformed - up=0")
+	s.passesTLS("a.example", 443, "a.example")
+}
