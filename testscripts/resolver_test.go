@@ -2,6 +2,7 @@ package testscripts
 
 import (
 	"bytes"
+	"encoding/hex"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"sb/lib/audit"
 	"sb/lib/fd"
 	"sb/lib/wire"
 
@@ -243,5 +245,90 @@ func TestA18Manifests(t *testing.T) {
 	}
 	if a := r.asks([]string{"a", "example"}, dnsmessage.TypeA); !a.Allow {
 		t.Errorf("the control: %+v", a)
+	}
+}
+
+// questionWords stand for bytes in the vectors of sb-dns.
+var questionWords = map[string]string{
+	"Q": "12ab01000001000000000000", "QE": "12ab01000001000000000001",
+	"A": "0001", "PTR": "000c", "TXT": "0010", "AAAA": "001c", "SVCB": "0040", "HTTPS": "0041", "IN": "0001", "CH": "0003",
+}
+
+// question reads the bytes of a vector of sb-dns.
+func question(t *testing.T, text string) (out []byte) {
+	for _, w := range strings.Fields(text) {
+		if s, ok := questionWords[w]; ok {
+			w = s
+		}
+		if size, ok := strings.CutPrefix(w, "OPT:"); ok {
+			n, _ := strconv.Atoi(size)
+			w = fmt.Sprintf("000029%04x000000000000", n)
+		}
+		if name, ok := strings.CutPrefix(w, "@"); ok {
+			for l := range strings.SplitSeq(name, ".") {
+				if l != "" {
+					out = append(append(out, byte(len(l))), l...)
+				}
+			}
+			w = "00"
+		}
+		b, err := hex.DecodeString(w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, b...)
+	}
+	return out
+}
+
+// TestA24Questions: the vectors of sb-dns, put to one that runs. What it answers
+// is what the vectors say, but for the address, which depends on what came before.
+func TestA24Questions(t *testing.T) {
+	counted(t)
+	text, err := os.ReadFile("../sb-dns/testdata/queries.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	codes := map[string]byte{"noerror": 0, "formerr": 1, "servfail": 2, "nxdomain": 3, "notimp": 4, "refused": 5}
+	rules, n := "", 0
+	var r *resolver
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSuffix(line, "\n")
+		col := strings.SplitN(line, " | ", 3)
+		if verb, rule, ok := strings.Cut(line, " "); ok && len(col) == 1 && (verb == "allow" || verb == "deny") {
+			rules += map[string]string{"allow": " +", "deny": " -"}[verb] + rule
+		}
+		if len(col) != 3 || line[0] == '#' {
+			continue
+		}
+		if r == nil {
+			if r, err = startResolver(t, withRules(t, rules)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		n++
+		want := strings.Fields(col[2])
+		if err := r.conn.Send(wire.Query{ID: uint32(n), Message: question(t, col[1])}); err != nil {
+			t.Fatal(err)
+		}
+		rec, err := r.conn.Next()
+		a, ok := rec.(wire.Answer)
+		if err != nil || !ok || a.ID != uint32(n) {
+			t.Fatalf("%s: %#v, %v", col[0], rec, err)
+		}
+		verdict := map[bool]string{true: "allow", false: "deny"}[a.Allow]
+		name := strings.Fields(audit.Line{Name: a.Name}.String())[3]
+		switch {
+		case want[0] == "drop":
+			ok = a.Message == nil && !a.Allow && string(a.Reason) == want[1]
+		default:
+			ok = len(a.Message) >= 12 && a.Message[3]&15 == codes[want[0]] && verdict == want[1] && string(a.Reason) == want[2] && name == want[3] && a.Type == want[4]
+		}
+		if !ok {
+			t.Errorf("%s: %s %s %s %s, % x; want %s", col[0], verdict, a.Reason, name, a.Type, a.Message, want)
+		}
+	}
+	if n < 120 {
+		t.Errorf("%d questions", n)
 	}
 }
