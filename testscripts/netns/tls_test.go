@@ -282,4 +282,3 @@ func TestB19OwnAddresses(t *testing.T) {
 		l.hasLine(t, `allow tcp `+name+`\.example\.org 45\.67\.0\.10:443 allow-rule`)
 	}
 }
-
