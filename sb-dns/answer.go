@@ -164,7 +164,7 @@ func (q question) build(code dnsmessage.RCode, why reason.Code, records ...recor
 
 func (q question) pack(code dnsmessage.RCode, why reason.Code, cut bool, records []record) []byte {
 	b := dnsmessage.NewBuilder(make([]byte, 0, minUDP), dnsmessage.Header{
-		ID: q.id, Response: true, RecursionDesired: q.recursion, RecursionAvailable: true, Truncated: cut, RCode: code})
+		ID: q.id, Response: true, OpCode: q.op, RecursionDesired: q.recursion, RecursionAvailable: true, Truncated: cut, RCode: code})
 	b.EnableCompression()
 	err := b.StartQuestions()
 	if err == nil && q.whole {

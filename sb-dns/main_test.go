@@ -21,7 +21,7 @@ const inHost = "SB_DNS_TEST_HOST"
 // no name may be tried with, and names of the hosts file.
 var etc = map[string]string{
 	"resolv.conf":   "nameserver 127.0.0.1\nsearch corp.example\noptions timeout:1 attempts:2 ndots:3\n",
-	"hosts":         "127.0.0.1 localhost\n10.9.8.7 inside.example\n::1 localhost\n",
+	"hosts":         "127.0.0.1 localhost\n10.9.8.7 inside.example printer\n::1 localhost\n",
 	"nsswitch.conf": "hosts: files dns\n",
 }
 

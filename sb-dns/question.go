@@ -15,6 +15,7 @@ import (
 // question is a query that has a form in which it can be answered.
 type question struct {
 	id        uint16
+	op        dnsmessage.OpCode
 	recursion bool
 	whole     bool            // the question below was read, so it can be repeated
 	name      dnsmessage.Name // as asked, the case kept
@@ -48,7 +49,7 @@ func parse(msg []byte, stream bool) (question, error) {
 	if err != nil || h.Response {
 		return question{}, errDrop
 	}
-	q := question{id: h.ID, recursion: h.RecursionDesired, limit: minUDP}
+	q := question{id: h.ID, op: h.OpCode, recursion: h.RecursionDesired, limit: minUDP}
 	if stream {
 		q.limit = wire.MaxMessage
 	}

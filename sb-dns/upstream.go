@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 
@@ -48,7 +49,8 @@ type found struct {
 	addrs   []netip.Addr
 	records []record
 	why     reason.Code // allow-rule if there is something
-	until   time.Time
+	until   time.Time   // by the clock that stops while the host sleeps
+	wall    time.Time   // by the one that may be set
 }
 
 func newUpstream(report func(wire.Exchange)) *upstream {
@@ -98,11 +100,18 @@ func (u *upstream) find(ctx context.Context, l look, budgeted bool) (*found, rea
 	}
 }
 
-// over reports whether an answer is too old. One that is awaited never is.
+// lasts sets until when an answer is good.
+func (f *found) lasts(d time.Duration) {
+	f.until = time.Now().Add(d)
+	f.wall = f.until.Round(0)
+}
+
+// over reports whether an answer is too old, by either clock. One that is awaited
+// never is.
 func (f *found) over(now time.Time) bool {
 	select {
 	case <-f.done:
-		return now.After(f.until)
+		return now.After(f.until) || now.Round(0).After(f.wall)
 	default:
 		return false
 	}
@@ -133,7 +142,8 @@ func (u *upstream) look(l look, f *found) {
 	defer close(f.done)
 	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
 	defer cancel()
-	f.why, f.until = reason.NoAnswer, time.Now().Add(keepFailed)
+	f.why = reason.NoAnswer
+	f.lasts(keepFailed)
 	select {
 	case u.slots <- struct{}{}:
 		defer func() { <-u.slots }()
@@ -143,19 +153,37 @@ func (u *upstream) look(l look, f *found) {
 	began := time.Now()
 	var err error
 	if l.typ == dnsmessage.TypeA {
-		// The final dot: the name as it is, no search list.
-		f.addrs, err = u.resolver(l.name).LookupNetIP(ctx, "ip", l.name.String()+".")
+		f.addrs, err = u.addresses(ctx, l.name)
 		f.addrs = f.addrs[:min(len(f.addrs), wire.MaxAddrs)]
 	} else {
 		f.records, err = lookOther(ctx, u.resolver(l.name), l)
 	}
-	f.why, f.until = lookReason(err), time.Now().Add(keepFailed)
+	f.why = lookReason(err)
+	f.lasts(keepFailed)
 	if err == nil {
-		f.until = time.Now().Add(keepFound)
+		f.lasts(keepFound)
 	}
 	if !ownResolver {
 		u.report(wire.Exchange{Name: l.name.String(), Server: "system", Millis: time.Since(began).Milliseconds(), Reason: exchanged(err == nil)})
 	}
+}
+
+// addresses asks for a name as it is: the final dot says that no search list is
+// to be tried. With it Go's resolver misses a name of one label in the hosts file.
+func (u *upstream) addresses(ctx context.Context, name rule.Name) ([]netip.Addr, error) {
+	if ownResolver && !strings.Contains(name.String(), ".") {
+		if addrs, err := hostsFile().LookupNetIP(ctx, "ip", name.String()); err == nil {
+			return addrs, nil
+		}
+	}
+	return u.resolver(name).LookupNetIP(ctx, "ip", name.String()+".")
+}
+
+// hostsFile is the host's resolver without its nameservers.
+func hostsFile() *net.Resolver {
+	return &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+		return nil, errors.New("no nameserver is asked")
+	}}
 }
 
 func lookReason(err error) reason.Code {

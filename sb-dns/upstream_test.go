@@ -122,8 +122,10 @@ func TestAddresses(t *testing.T) {
 func TestA29HostsFile(t *testing.T) {
 	ns := newNameserver(t, code(dnsmessage.RCodeNameError))
 	u, r := upstreamOf(ns)
-	if got, why := u.addrsOf(t, "inside.example", false); got != "10.9.8.7" || why != reason.AllowRule {
-		t.Errorf("%q, %s", got, why)
+	for _, name := range []string{"inside.example", "printer"} {
+		if got, why := u.addrsOf(t, name, false); got != "10.9.8.7" || why != reason.AllowRule {
+			t.Errorf("%s: %q, %s", name, got, why)
+		}
 	}
 	if _, _, n := r.sum(); n != 0 || ns.total() != 0 {
 		t.Errorf("a name of the hosts file was asked for %d times", ns.total())
@@ -231,7 +233,7 @@ func TestSilent(t *testing.T) {
 	if got, why := u.addrsOf(t, "a.example", false); got != "" || why != reason.NoAnswer {
 		t.Errorf("%q, %s", got, why)
 	}
-	if took := time.Since(began); took < time.Second || took > lookTime {
+	if took := time.Since(began); took < time.Second || took > lookTime+2*time.Second {
 		t.Errorf("it took %v", took) // it tries twice, for a second each
 	}
 	within(t, "the conversations are reported", func() bool { _, _, n := r.sum(); return n >= 2 })

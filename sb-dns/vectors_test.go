@@ -94,7 +94,7 @@ func describe(query []byte, a wire.Answer) (string, error) {
 		return "", fmt.Errorf("the answer % x: %w", a.Message, err)
 	}
 	h := m.Header
-	if h.ID != binary.BigEndian.Uint16(query) || !h.Response || h.OpCode != 0 || !h.RecursionAvailable || h.RecursionDesired != (query[2]&1 == 1) || h.Authoritative || h.AuthenticData {
+	if h.ID != binary.BigEndian.Uint16(query) || !h.Response || h.OpCode != dnsmessage.OpCode(query[2]>>3&15) || !h.RecursionAvailable || h.RecursionDesired != (query[2]&1 == 1) || h.Authoritative || h.AuthenticData {
 		return "", fmt.Errorf("the answer's header is %+v", h)
 	}
 	got := []string{codes[h.RCode], verdict, string(a.Reason), name, a.Type}

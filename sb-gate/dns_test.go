@@ -116,6 +116,11 @@ func TestA26Queries(t *testing.T) {
 		}
 		return false
 	})
+	stream, err := s.guest.dial(s.gateway(portDNS))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
 	u := s.guest.datagrams(s.gateway(portDNS))
 	defer u.Close()
 	for i := range maxQueries {
@@ -125,7 +130,10 @@ func TestA26Queries(t *testing.T) {
 		}
 	}
 	u.Write(question(9999, "a.example", dnsmessage.TypeA))
-	s.has("deny dns - - query-budget -")
+	if b, err := overTCP(stream, question(9, "a.example", dnsmessage.TypeA)); err == nil {
+		t.Errorf("over TCP: % x", b)
+	}
+	s.hasN(2, "deny dns - - query-budget -")
 	s.dns.lies(nil)
 	within(t, dnsAnswerTime+5*time.Second, "it answers again", func() bool {
 		b, err := ask(s.guest.datagrams(s.gateway(portDNS)), question(1, "a.example", dnsmessage.TypeA), 200*time.Millisecond)

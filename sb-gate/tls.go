@@ -35,7 +35,7 @@ func (f *flow) serveTLS(got first) {
 // no second hello that says otherwise. What is held back when the guest ends is
 // the beginning of one, and goes nowhere.
 func (f *flow) passHello(got first) error {
-	watch := hello.NewWatch(got.hello.Name)
+	watch := hello.NewWatch(got.hello)
 	if err := f.up(got.bytes[:got.hello.Size]); err != nil {
 		f.reset(reason.Reset)
 		return err

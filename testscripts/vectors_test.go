@@ -74,7 +74,7 @@ func ruleArgs(rules string) (args []string) {
 	return args
 }
 
-func TestPolicyVectors(t *testing.T) {
+func TestA32PolicyVectors(t *testing.T) {
 	counted(t)
 	asked := map[string][]vector{}
 	for _, v := range vectors(t, "policy.txt") {

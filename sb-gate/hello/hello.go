@@ -23,14 +23,16 @@ const (
 	maxRecord       = 16384
 	typeClientHello = 1
 	extServerName   = 0      // RFC 6066, section 3
+	extEarlyData    = 42     // RFC 8446, section 4.2.10
 	extECH          = 0xfe0d // RFC 9849: encrypted_client_hello
 	extESNI         = 0xffce // its draft before, encrypted_server_name
 )
 
 // Hello is what a ClientHello says.
 type Hello struct {
-	Name rule.Name // the zero Name: it names none
-	Size int       // bytes of the stream that hold it, whole records
+	Name  rule.Name // the zero Name: it names none
+	Early bool      // it offers early data, which may follow it at once
+	Size  int       // bytes of the stream that hold it, whole records
 }
 
 // Looks reports whether a stream that begins with b may be TLS: true as long as
@@ -47,11 +49,11 @@ func Parse(b []byte) (h Hello, more bool, why reason.Code) {
 	if more || why != "" {
 		return Hello{}, more, why
 	}
-	name, why := body(msg)
-	if why != "" {
+	if h, why = body(msg); why != "" {
 		return Hello{}, false, why
 	}
-	return Hello{Name: name, Size: size}, false, ""
+	h.Size = size
+	return h, false, ""
 }
 
 // message joins the records that hold the first handshake message, and returns
@@ -135,7 +137,7 @@ func (c *cursor) number(bytes int) (n int) {
 func (c *cursor) vector(lengthBytes int) []byte { return c.take(c.number(lengthBytes)) }
 
 // body reads the ClientHello itself: RFC 8446, section 4.1.2.
-func body(msg []byte) (name rule.Name, why reason.Code) {
+func body(msg []byte) (h Hello, why reason.Code) {
 	c := &cursor{b: msg}
 	version := c.number(2)
 	c.take(32)
@@ -145,29 +147,31 @@ func body(msg []byte) (name rule.Name, why reason.Code) {
 		len(session) > 32 || len(suites) < 2 || len(suites)%2 != 0 || len(compressions) < 1 {
 		// A hello may end before its extensions. It then names no server, and
 		// no client of this century sends one.
-		return rule.Name{}, reason.HelloMalformed
+		return Hello{}, reason.HelloMalformed
 	}
 	seen := map[int]bool{}
 	encrypted := false
 	for len(extensions.b) > 0 {
 		typ, data := extensions.number(2), extensions.vector(2)
 		if extensions.bad || seen[typ] {
-			return rule.Name{}, reason.HelloMalformed
+			return Hello{}, reason.HelloMalformed
 		}
 		seen[typ] = true
 		switch typ {
 		case extServerName:
-			if name, why = serverName(data); why != "" {
-				return rule.Name{}, why
+			if h.Name, why = serverName(data); why != "" {
+				return Hello{}, why
 			}
+		case extEarlyData:
+			h.Early = true
 		case extECH, extESNI:
 			encrypted = true
 		}
 	}
 	if encrypted {
-		return rule.Name{}, reason.SNIEncrypted
+		return Hello{}, reason.SNIEncrypted
 	}
-	return name, ""
+	return h, ""
 }
 
 // serverName reads the extension of RFC 6066: a list that must hold exactly one

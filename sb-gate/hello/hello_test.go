@@ -7,8 +7,8 @@ import (
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
-	"io"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -65,138 +65,6 @@ func name(t testing.TB, s string) rule.Name {
 	return n
 }
 
-func TestParse(t *testing.T) {
-	good := record(message1(ext(10, []byte{0, 2, 0, 29}), sni("a.example.com")))
-	msg := message1(sni("a.example.com"))
-	long := ext(21, make([]byte, 15000))
-	for _, c := range []struct {
-		id, what string
-		in       []byte
-		name     string
-		why      reason.Code
-	}{
-		{"", "plain", good, "a.example.com", ""},
-		{"B5", "upper case", record(message1(sni("A.Example.COM"))), "a.example.com", ""},
-		{"B5", "underscore", record(message1(sni("a_b.example.com"))), "a_b.example.com", ""},
-		{"B3", "no name", record(message1(ext(10, nil))), "", ""},
-		{"B3", "no extension", record(message1()), "", ""},
-		{"B7", "records of one byte", records(msg, 1), "a.example.com", ""},
-		{"B8", "15 KB of padding", record(message1(long, sni("a.example.com"))), "a.example.com", ""},
-		{"", "early data behind it", join(good, []byte{23, 3, 3, 0, 4, 1, 2, 3, 4}), "a.example.com", ""},
-		{"", "record version 3.3", set(good, 2, 3), "a.example.com", ""},
-
-		{"B1", "warning alert first", join([]byte{21, 3, 1, 0, 2, 1, 100}, good), "", reason.HelloMalformed},
-		{"B1", "change of cipher first", join([]byte{20, 3, 1, 0, 1, 1}, good), "", reason.HelloMalformed},
-		{"B1", "empty record first", join([]byte{22, 3, 1, 0, 0}, good), "", reason.HelloMalformed},
-		{"B1", "application data first", join([]byte{23, 3, 1, 0, 1, 0}, good), "", reason.HelloMalformed},
-		{"B2", "ech", record(message1(sni("a.example.com"), ext(extECH, []byte{0}))), "", reason.SNIEncrypted},
-		{"B2", "ech before the name", record(message1(ext(extECH, nil), sni("a.example.com"))), "", reason.SNIEncrypted},
-		{"B2", "esni", record(message1(sni("a.example.com"), ext(extESNI, nil))), "", reason.SNIEncrypted},
-		{"B4", "two names", record(message1(ext(0, u16(join(sniEntry(0, "a.example.com"), sniEntry(0, "b.example.com")))))), "", reason.SNIMalformed},
-		{"B4", "two extensions", record(message1(sni("a.example.com"), sni("a.example.com"))), "", reason.HelloMalformed},
-		{"B4", "other type", record(message1(ext(0, u16(sniEntry(1, "a.example.com"))))), "", reason.SNIMalformed},
-		{"B4", "other type first", record(message1(ext(0, u16(join(sniEntry(1, "x"), sniEntry(0, "a.example.com")))))), "", reason.SNIMalformed},
-		{"B4", "bytes behind the list", record(message1(ext(0, join(u16(sniEntry(0, "a.example.com")), []byte{0})))), "", reason.SNIMalformed},
-		{"B4", "empty extension", record(message1(ext(0, nil))), "", reason.SNIMalformed},
-		{"B4", "empty list", record(message1(ext(0, u16(nil)))), "", reason.SNIMalformed},
-		{"B5", "NUL", record(message1(sni("denied.example\x00.example.com"))), "", reason.SNIMalformed},
-		{"B5", "final dot", record(message1(sni("a.example.com."))), "", reason.SNIMalformed},
-		{"B5", "address", record(message1(sni("192.0.2.1"))), "", reason.SNIMalformed},
-		{"B5", "address as a number", record(message1(sni("0x7f000001"))), "", reason.SNIMalformed},
-		{"B5", "port", record(message1(sni("a.example.com:443"))), "", reason.SNIMalformed},
-		{"B5", "wildcard", record(message1(sni("*.example.com"))), "", reason.SNIMalformed},
-		{"B5", "empty", record(message1(sni(""))), "", reason.SNIMalformed},
-		{"B5", "Kelvin sign", record(message1(sni("\u212a.example.com"))), "", reason.SNIMalformed},
-		{"B5", "254 bytes", record(message1(sni(string(bytes.Repeat([]byte("a."), 127))))), "", reason.SNIMalformed},
-		{"B8", "more than 16 KiB", records(message1(long, ext(22, make([]byte, 3000)), sni("a.example.com")), 4096), "", reason.HelloTooLong},
-		{"B7", "more than 512 records", records(message1(ext(21, make([]byte, 600)), sni("a.example.com")), 1), "", reason.HelloTooLong},
-		{"B10", "SSLv2", []byte{0x80, 0x2e, 1, 3, 1, 0, 0x15}, "", reason.HelloMalformed},
-		{"", "record version 3.0", set(good, 2, 0), "", reason.HelloMalformed},
-		{"", "record version 3.4", set(good, 2, 4), "", reason.HelloMalformed},
-		{"", "record of 16385 bytes", join([]byte{22, 3, 1, 0x40, 1}, msg), "", reason.HelloMalformed},
-		{"", "server hello", set(good, 5, 2), "", reason.HelloMalformed},
-		{"", "more in its record", record(join(msg, []byte{0})), "", reason.HelloMalformed},
-		{"", "version 2.0", set(good, 9, 2), "", reason.HelloMalformed},
-		{"", "length too short", set(good, 8, good[8]-1), "", reason.HelloMalformed},
-		{"", "session of 33", record(join([]byte{1}, u24(join([]byte{3, 3}, make([]byte, 32), u8(make([]byte, 33)), u16([]byte{1, 1}), u8([]byte{0}), u16(sni("a.example.com")))))), "", reason.HelloMalformed},
-		{"", "odd suites", record(join([]byte{1}, u24(join([]byte{3, 3}, make([]byte, 32), u8(nil), u16([]byte{1, 1, 1}), u8([]byte{0}), u16(sni("a.example.com")))))), "", reason.HelloMalformed},
-		{"", "no suites", record(join([]byte{1}, u24(join([]byte{3, 3}, make([]byte, 32), u8(nil), u16(nil), u8([]byte{0}), u16(sni("a.example.com")))))), "", reason.HelloMalformed},
-		{"", "no compression", record(join([]byte{1}, u24(join([]byte{3, 3}, make([]byte, 32), u8(nil), u16([]byte{1, 1}), u8(nil), u16(sni("a.example.com")))))), "", reason.HelloMalformed},
-		{"", "bytes behind the extensions", record(join([]byte{1}, u24(join([]byte{3, 3}, make([]byte, 32), u8(nil), u16([]byte{1, 1}), u8([]byte{0}), u16(sni("a.example.com")), []byte{0})))), "", reason.HelloMalformed},
-	} {
-		h, more, why := Parse(c.in)
-		if more || why != c.why || h.Name.String() != c.name {
-			t.Errorf("%s %s: name %q, more %v, %q; want %q, %q", c.id, c.what, h.Name, more, why, c.name, c.why)
-		}
-	}
-}
-
-// B6, B7: however a hello is cut into segments and records, it is read once it
-// is whole and not before.
-func TestCuts(t *testing.T) {
-	msg := message1(ext(10, nil), sni("a.example.com"))
-	for cut := 1; cut < len(msg); cut++ {
-		in := join(record(msg[:cut]), record(msg[cut:]))
-		if h, more, why := Parse(in); more || why != "" || h.Name.String() != "a.example.com" || h.Size != len(in) {
-			t.Fatalf("two records, cut at %d: %+v, more %v, %q", cut, h, more, why)
-		}
-		for n := range in {
-			if _, more, why := Parse(in[:n]); !more || why != "" {
-				t.Fatalf("cut at %d, first %d bytes: more %v, %q", cut, n, more, why)
-			}
-		}
-	}
-}
-
-func TestWatch(t *testing.T) {
-	second := set(record(message1(sni("a.example.com"))), 2, 3)
-	changed := set(record(message1(sni("b.example.com"))), 2, 3)
-	ccs := []byte{20, 3, 3, 0, 1, 1}
-	data := []byte{23, 3, 3, 0, 3, 9, 9, 9}
-	finished := join([]byte{22, 3, 3, 0, 40}, bytes.Repeat([]byte{1}, 40))
-	keyExchange := join([]byte{22, 3, 3, 0, 37, 16}, make([]byte, 36))
-	for _, c := range []struct {
-		what string
-		in   []byte
-		why  reason.Code
-	}{
-		{"second hello", join(ccs, second, data), ""},
-		{"second hello alone", join(second, data), ""},
-		{"application data", data, ""},
-		{"tls 1.2", join(keyExchange, ccs, finished, data), ""},
-		{"tls 1.2 resumed", join(ccs, finished, data), ""},
-		{"not tls any more", []byte("GET / HTTP/1.1\r\n\r\n"), ""},
-		{"B12 changed name", join(ccs, changed), reason.HelloChanged},
-		{"B12 changed name without ccs", changed, reason.HelloChanged},
-		{"B12 changed name in pieces", records(message1(sni("b.example.com")), 1), reason.HelloChanged},
-		{"B12 name left out", set(record(message1(ext(10, nil))), 2, 3), reason.HelloChanged},
-		{"B12 ech in the second", join(ccs, record(message1(sni("a.example.com"), ext(extECH, nil)))), reason.SNIEncrypted},
-		{"B12 long second", join(ccs, records(message1(ext(21, make([]byte, 16000)), ext(22, make([]byte, 1000)), sni("b.example.com")), 4096)), reason.HelloTooLong},
-	} {
-		for _, chunk := range []int{len(c.in), 1, 7} {
-			w := NewWatch(name(t, "a.example.com"))
-			var passed []byte
-			why := reason.Code("")
-			for rest := c.in; len(rest) > 0 && why == ""; {
-				n := min(chunk, len(rest))
-				var p []byte
-				p, why = w.Next(rest[:n])
-				passed = append(passed, p...)
-				rest = rest[n:]
-			}
-			if why != c.why {
-				t.Errorf("%s, %d bytes at a time: %q, want %q", c.what, chunk, why, c.why)
-			}
-			if why == "" && (!bytes.Equal(passed, c.in) || !w.Over()) {
-				t.Errorf("%s, %d at a time: %d of %d bytes passed, over %v", c.what, chunk, len(passed), len(c.in), w.Over())
-			}
-			if why != "" && bytes.Contains(passed, []byte("b.example.com")) {
-				t.Errorf("%s, %d at a time: the other name passed", c.what, chunk)
-			}
-		}
-	}
-}
-
 // capture returns what Go's client sends first for this configuration.
 func capture(t testing.TB, conf *tls.Config) []byte {
 	near, far := net.Pipe()
@@ -233,20 +101,52 @@ func TestRealClients(t *testing.T) {
 
 var errStop = errors.New("stop")
 
+// stream is a client that has said all it will.
+type stream struct {
+	net.Conn // unused: nothing but reading and writing happens
+	in       *bytes.Reader
+}
+
+func (s stream) Read(b []byte) (int, error)    { return s.in.Read(b) }
+func (stream) Write(b []byte) (int, error)     { return len(b), nil }
+func (stream) Close() error                    { return nil }
+func (stream) SetDeadline(time.Time) error     { return nil }
+func (stream) SetReadDeadline(time.Time) error { return nil }
+
+// SetWriteDeadline is what crypto/tls calls before an alert.
+func (stream) SetWriteDeadline(time.Time) error { return nil }
+
 // goReads is the name that crypto/tls takes from a stream that begins with b;
 // ok only if it gets as far as asking for a certificate.
 func goReads(b []byte) (name string, ok bool) {
-	near, far := net.Pipe()
-	go func() { far.Write(b); io.Copy(io.Discard, far) }()
-	go func() { time.Sleep(2 * time.Second); far.Close() }()
-	defer near.Close()
-	defer far.Close()
-	near.SetDeadline(time.Now().Add(50 * time.Millisecond))
-	tls.Server(near, &tls.Config{GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
+	tls.Server(stream{in: bytes.NewReader(b)}, &tls.Config{GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
 		name, ok = h.ServerName, true
 		return nil, errStop
 	}}).Handshake()
 	return name, ok
+}
+
+// agreesWithGo holds what we read of a stream to what crypto/tls does: where both
+// take it, which it returns, it is the same name, in our one spelling.
+func agreesWithGo(t *testing.T, in []byte) bool {
+	t.Helper()
+	h, more, why := Parse(in)
+	if more || why != "" {
+		return false // refused, or held until the time is up
+	}
+	got, ok := goReads(in)
+	want := rule.Name{}
+	if got != "" {
+		n, err := rule.ParseName(got)
+		if err != nil {
+			t.Fatalf("crypto/tls reads %q, which is no name; we %q, from % x", got, h.Name, in)
+		}
+		want = n
+	}
+	if ok && want != h.Name {
+		t.Fatalf("crypto/tls reads %q, we %q, from % x", got, h.Name, in)
+	}
+	return ok
 }
 
 // For every stream that crypto/tls takes a name from, we read the same name or
@@ -256,40 +156,39 @@ func FuzzAgainstGo(f *testing.F) {
 	f.Add(records(message1(sni("a.example.com")), 3))
 	f.Add(capture(f, &tls.Config{ServerName: "a.example.com"}))
 	f.Add(join([]byte{21, 3, 1, 0, 2, 1, 100}, record(message1(sni("a.example.com")))))
-	f.Fuzz(func(t *testing.T, in []byte) {
-		h, more, why := Parse(in)
-		if more || why != "" {
-			return // refused, or held until the time is up
+	for i, v := range vectors(f, "hellos.txt") {
+		if i%24 == 0 {
+			f.Add(v.in)
 		}
-		if got, ok := goReads(in); ok && lower(got) != h.Name.String() {
-			t.Fatalf("crypto/tls reads %q, we %q, from % x", got, h.Name, in)
-		}
-	})
+	}
+	f.Fuzz(func(t *testing.T, in []byte) { agreesWithGo(t, in) })
 }
 
-func lower(s string) string { return string(bytes.ToLower([]byte(s))) }
-
-// What the watch passes on is what came, in order, and nothing is read twice.
+// What the watch passes on is what came, in order, and nothing is read twice. No
+// record of it, up to where it stops looking, is a hello for another name.
 func FuzzWatch(f *testing.F) {
-	f.Add(record(message1(sni("a.example.com"))), 3)
-	f.Add([]byte{20, 3, 3, 0, 1, 1, 22, 3, 3, 0, 1, 1}, 1)
-	f.Fuzz(func(t *testing.T, in []byte, chunk int) {
-		if chunk < 1 {
-			chunk = 1
+	for i, v := range vectors(f, "watches.txt") {
+		if i%6 == 0 {
+			f.Add(v.in, 3, i%12 == 0)
 		}
-		w := NewWatch(name(t, "a.example.com"))
-		var passed []byte
-		for rest := in; len(rest) > 0; {
-			n := min(chunk, len(rest))
-			p, why := w.Next(rest[:n])
-			if why != "" {
-				return
-			}
-			passed = append(passed, p...)
-			rest = rest[n:]
-		}
+	}
+	f.Fuzz(func(t *testing.T, in []byte, chunk int, early bool) {
+		w := NewWatch(Hello{Name: name(t, "a.example.com"), Early: early})
+		_, passed := watched(w, in, max(chunk, 1))
 		if !bytes.HasPrefix(in, passed) {
 			t.Fatalf("% x came out as % x", in, passed)
+		}
+		for rest := passed; len(rest) >= recordHeader; {
+			n := recordHeader + (int(rest[3])<<8 | int(rest[4]))
+			if n > len(rest) || rest[0] == recordData && !early {
+				return
+			}
+			if got, ok := goReads(rest[:n]); ok && !strings.EqualFold(got, "a.example.com") {
+				t.Fatalf("a hello for %q passed in % x", got, passed)
+			} else if ok {
+				return // the second hello
+			}
+			rest = rest[n:]
 		}
 	})
 }

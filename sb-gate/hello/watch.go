@@ -7,23 +7,30 @@ import (
 
 // Watch looks at what a client sends after its first hello, until the handshake
 // is out of sight. A server may ask for a second hello (HelloRetryRequest, RFC
-// 8446 section 4.1.4); a lax one might take its name from that.
+// 8446 section 4.1.4); a lax one might take its name from that, and might skip
+// what stands before it.
 type Watch struct {
-	want rule.Name
-	held []byte
-	over bool
+	want  rule.Name
+	early bool
+	ccs   bool // a change_cipher_spec came: of TLS 1.2, all that follows is encrypted
+	held  []byte
+	left  int // bytes of a record that pass as they come
+	over  bool
 }
 
-// NewWatch expects a second hello, if one comes, to name want.
-func NewWatch(want rule.Name) *Watch { return &Watch{want: want} }
+// NewWatch expects a second hello, if one comes, to name what the first one did.
+func NewWatch(first Hello) *Watch { return &Watch{want: first.Name, early: first.Early} }
 
 // Over reports whether nothing more needs to be looked at: the rest of the
 // stream passes as it comes.
 func (w *Watch) Over() bool { return w.over }
 
-// recordCCS is change_cipher_spec, which a client of TLS 1.3 may send before
-// its second hello for the sake of old middleboxes (RFC 8446, appendix D.4).
-const recordCCS = 20
+// The other records that a client sends (RFC 8446, section 5.1).
+const (
+	recordCCS   = 20
+	recordAlert = 21
+	recordData  = 23
+)
 
 // Next takes the client's next bytes and returns those that may be passed on,
 // which are some of b and of what was held back before. The bytes are valid
@@ -35,7 +42,7 @@ func (w *Watch) Next(b []byte) (pass []byte, why reason.Code) {
 	w.held = append(w.held, b...)
 	done := 0
 	for !w.over {
-		n, more, why := w.record(w.held[done:])
+		n, more, why := w.part(w.held[done:])
 		if why != "" {
 			return nil, why
 		}
@@ -53,46 +60,61 @@ func (w *Watch) Next(b []byte) (pass []byte, why reason.Code) {
 	return pass, ""
 }
 
-// record judges the record that b begins with and returns its length, or that
-// more bytes are needed. It ends the watch at the first record that is neither
-// a hello nor a change of cipher.
-func (w *Watch) record(b []byte) (n int, more bool, why reason.Code) {
-	if len(b) == 0 {
+// part judges what b begins with, a record or the rest of one, and returns how
+// much of it passes, or that more bytes are needed. The watch ends with a second
+// hello that agrees, or with the first application data, unless early data was
+// offered: a server that asks for a second hello skips that (RFC 8446, section
+// 4.2.10), and nothing tells it from what follows the handshake. Such a
+// connection is watched to its end.
+func (w *Watch) part(b []byte) (n int, more bool, why reason.Code) {
+	switch {
+	case len(b) == 0:
+		return 0, true, ""
+	case w.left > 0:
+		n = min(w.left, len(b))
+		w.left -= n
+		return n, false, ""
+	case b[0] < recordCCS || b[0] > recordData || len(b) > 1 && b[1] != 3:
+		return 0, false, reason.HelloMalformed // no record of a handshake
+	case len(b) < recordHeader:
 		return 0, true, ""
 	}
+	size := int(b[3])<<8 | int(b[4])
 	switch b[0] {
+	case recordHandshake:
+		return w.handshake(b, size)
 	case recordCCS:
-		// Exactly one byte, 1. Anything else is no handshake that goes on.
-		const ccs = "\x14\x03\x03\x00\x01\x01"
-		if n := min(len(b), len(ccs)); string(b[:n]) != ccs[:n] {
+		// A client of TLS 1.3 may send one before its second hello, for the sake
+		// of old middleboxes (RFC 8446, appendix D.4): one byte, 1.
+		switch {
+		case size != 1, len(b) > recordHeader && b[recordHeader] != 1:
+			return 0, false, reason.HelloMalformed
+		case len(b) == recordHeader:
+			return 0, true, ""
+		}
+		w.ccs = true
+	case recordData:
+		if !w.early {
 			w.over = true
 			return 0, false, ""
 		}
-		return len(ccs), len(b) < len(ccs), ""
-	case recordHandshake:
-		return w.handshake(b)
 	}
-	w.over = true
-	return 0, false, ""
+	w.left = size
+	return recordHeader, false, ""
 }
 
 // handshake tells a second hello, which is in clear, from the other messages of
 // a TLS 1.2 handshake, some of which are encrypted.
-func (w *Watch) handshake(b []byte) (n int, more bool, why reason.Code) {
-	if len(b) < recordHeader {
-		return 0, true, ""
-	}
-	size := int(b[3])<<8 | int(b[4])
+func (w *Watch) handshake(b []byte, size int) (n int, more bool, why reason.Code) {
 	msg := b[recordHeader:min(recordHeader+size, len(b))]
-	if len(msg) < min(size, versionEnd) {
+	switch {
+	case size == 0:
+		return 0, false, reason.HelloMalformed
+	case len(msg) < min(size, versionEnd):
 		return 0, true, ""
-	}
-	// An encrypted message of TLS 1.2 has at least 16 bytes, the first of which
-	// are as good as random: one in four million looks like a hello here, and
-	// is refused. A shorter record can only be a piece of one in clear.
-	if size == 0 || msg[0] != typeClientHello || size >= versionEnd && (msg[4] != 3 || msg[5] > 3) {
-		w.over = true
-		return 0, false, ""
+	case !w.mayBeHello(msg):
+		w.left = size
+		return recordHeader, false, ""
 	}
 	h, more, why := Parse(b)
 	switch {
@@ -109,3 +131,14 @@ func (w *Watch) handshake(b []byte) (n int, more bool, why reason.Code) {
 
 // versionEnd is where the version ends that follows a hello's type and length.
 const versionEnd = 6
+
+// mayBeHello looks at the first bytes of a handshake record. An encrypted message
+// of TLS 1.2 has at least 16 bytes, the first of which are as good as random: one
+// in eight million looks like a hello of at most 128 KiB here, and is refused. A
+// shorter record can only be a piece of one in clear.
+func (w *Watch) mayBeHello(msg []byte) bool {
+	if msg[0] != typeClientHello {
+		return false
+	}
+	return !w.ccs || len(msg) < versionEnd || msg[1] <= 1 && msg[4] == 3
+}

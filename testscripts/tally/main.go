@@ -84,7 +84,7 @@ func (t *tests) take(e event, c *counts) {
 			t.parents[e.Package+"\x00"+e.Test[:i]] = true
 		}
 	case "output", "build-output":
-		if e.Test == "" && tableLine(e.Output) {
+		if e.Test == "" && tableLine(e.Output) || strings.HasPrefix(e.Output, "vectors: ") {
 			fmt.Print(e.Output)
 		}
 		t.output[key] = append(t.output[key], e.Output)
@@ -96,7 +96,7 @@ func (t *tests) take(e event, c *counts) {
 }
 
 // tableLine is one of what a package prints beside its tests, such as the table
-// of live cases.
+// of live cases. (The number of vectors is what a test prints.)
 func tableLine(s string) bool {
 	return strings.HasPrefix(s, "  ") || strings.HasPrefix(s, "live cases")
 }

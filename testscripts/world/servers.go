@@ -43,6 +43,7 @@ type served struct {
 	mu      sync.Mutex
 	queries map[string]int // by name
 	accepts map[string]int // by address:port
+	turns   map[string]int // of the attacker's names, by name and type
 }
 
 // serve is the process of the servers: it configures its network, listens and
@@ -63,7 +64,7 @@ func serve(dir string) error {
 			return err
 		}
 	}
-	s := &served{queries: map[string]int{}, accepts: map[string]int{}}
+	s := &served{queries: map[string]int{}, accepts: map[string]int{}, turns: map[string]int{}}
 	if err := s.listen(dir); err != nil {
 		return err
 	}
@@ -87,11 +88,19 @@ func (s *served) listen(dir string) error {
 		return err
 	}
 	go s.dnsUDP(udp)
+	stream, err := net.Listen("tcp", Nameserver+":53")
+	if err != nil {
+		return err
+	}
+	go s.dnsTCP(stream)
 	tlsConfig, ca, err := certificates()
 	if err != nil {
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(dir, "ca.pem"), ca, 0o644); err != nil {
+		return err
+	}
+	if err := s.listenECH(dir, tlsConfig); err != nil {
 		return err
 	}
 	web := &http.Server{Handler: http.HandlerFunc(page), ErrorLog: log.New(io.Discard, "", 0)}
@@ -239,13 +248,13 @@ func (s *served) dnsUDP(c net.PacketConn) {
 		if err != nil {
 			return
 		}
-		if answer := s.answer(buf[:n]); answer != nil {
+		if answer := s.answer(buf[:n], false); answer != nil {
 			c.WriteTo(answer, from)
 		}
 	}
 }
 
-func (s *served) answer(q []byte) []byte {
+func (s *served) answer(q []byte, stream bool) []byte {
 	var p dnsmessage.Parser
 	h, err := p.Start(q)
 	if err != nil {
@@ -259,6 +268,9 @@ func (s *served) answer(q []byte) []byte {
 	s.mu.Lock()
 	s.queries[name]++
 	s.mu.Unlock()
+	if a := s.attacked(h.ID, question, stream); a != nil {
+		return a
+	}
 	addr, known := Names[name]
 	if !known && strings.HasSuffix("."+name, ".example.org") {
 		addr = CDN
