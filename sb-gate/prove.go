@@ -22,8 +22,10 @@ import (
 	"sb/sb-gate/journal"
 )
 
-// proveTime is how long sb-dns may take to answer, and the refusals to come.
-const proveTime = 10 * time.Second
+const (
+	proveTime   = 10 * time.Second // for all of it
+	refusalTime = 5 * time.Second  // for the refusals to come, once sb-dns has answered
+)
 
 // nobodys is an address that is given to nobody (RFC 5737, TEST-NET-1).
 var nobodys = netip.MustParseAddr("192.0.2.1")
@@ -52,7 +54,7 @@ func (g *gate) prove(m *manifest.Manifest) error {
 	select {
 	case err = <-ran:
 	case <-time.After(proveTime):
-		err = fmt.Errorf("sb-dns did not answer within %v", proveTime)
+		err = fmt.Errorf("it was not done within %v: sb-dns does not answer", proveTime)
 	}
 	p.asks.closeStack()
 	if lerr := p.asks.log.Close(); err == nil {
@@ -176,7 +178,7 @@ func (p *selfProof) take(rec any) (answered bool, err error) {
 // refusals waits for an answer to the question that says no, and for a reset of
 // each dial.
 func (p *selfProof) refusals() error {
-	p.far.SetReadDeadline(time.Now().Add(proveTime))
+	p.far.SetReadDeadline(time.Now().Add(refusalTime))
 	missing := map[netip.AddrPort]bool{netip.AddrPortFrom(p.g.net.Gateway(), portDNS): true}
 	for _, at := range p.dials {
 		missing[at] = true
