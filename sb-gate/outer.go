@@ -166,6 +166,7 @@ func (c *outerConn) cut() (up, down int64) {
 	c.raw.Write(func(uintptr) bool { return true })
 	unsent, unread := 0, 0
 	c.raw.Control(func(fd uintptr) {
+		takeNoMore(int(fd))
 		unsent = unsentBytes(int(fd))
 		unread = unreadBytes(int(fd))
 	})

@@ -51,8 +51,10 @@ func wired(t testing.TB, m manifest) *lab {
 		m.mtu = 1500
 	}
 	text := fmt.Sprintf("[network]\nmtu = %d\n[rules]\nallow = [%s]\ndeny = [%s]\n", m.mtu, quoted(m.allow), quoted(m.deny))
-	if err := os.WriteFile(l.file("sandbox.toml"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
+	for name, text := range map[string]string{"sandbox.toml": text, "resolv.conf": "nameserver 198.18.0.1\n"} {
+		if err := os.WriteFile(l.file(name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for _, p := range []struct {
 		ends *[2]*os.File
@@ -151,7 +153,6 @@ func (l *lab) in(name string, args ...string) (string, error) {
 // inCommand is a command to be run in the guest. Its nameserver is the gateway.
 func (l *lab) inCommand(name string, args ...string) *exec.Cmd {
 	resolv := l.file("resolv.conf")
-	os.WriteFile(resolv, []byte("nameserver 198.18.0.1\n"), 0o644)
 	script := `mount --bind "$1" /etc/resolv.conf; shift; exec "$@"`
 	all := append([]string{"--target", fmt.Sprint(l.tap.Process.Pid), "--net", "unshare", "--mount", "sh", "-c", script, "sh", resolv, name}, args...)
 	cmd := exec.Command("nsenter", all...)
