@@ -167,13 +167,19 @@ func (l *lab) log() (lines []audit.Line) {
 	if err != nil {
 		l.t.Fatal(err)
 	}
+	return parse(l.t, text)
+}
+
+// parse reads the whole lines of a log.
+func parse(t testing.TB, text []byte) (lines []audit.Line) {
+	t.Helper()
 	for s := range strings.Lines(string(text)) {
 		if !strings.HasSuffix(s, "\n") {
 			break
 		}
 		line, err := audit.Parse([]byte(s))
 		if err != nil {
-			l.t.Fatalf("%q: %v", s, err)
+			t.Fatalf("%q: %v", s, err)
 		}
 		lines = append(lines, line)
 	}

@@ -84,7 +84,7 @@ head -c 700000 /dev/zero | curl -sS --max-time 20 --cacert $CA --data-binary @- 
 curl -sS --max-time 20 http://45.67.0.20/by-address		served GET*
 probe echo ssh.example.org:22 400000		echoed 400015*
 probe udp udp.example.org:7777 some-text		got some-text*
-ping -c 1 -W 3 allowed.example.org | grep -c ttl=		1
+ping -c 2 -i 1.1 -W 3 allowed.example.org | grep -q ttl= && echo pinged		pinged
 probe dns text.example.org TXT		rcode=0*text of text.example.org*
 probe dnstcp allowed.example.org		rcode=0*
 probe cut allowed.example.org:80 'GET /?size=50000000 HTTP/1.1\r\nHost: allowed.example.org\r\n\r\n' 200000		cut after*

@@ -2,11 +2,13 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -81,4 +83,33 @@ func hold(addr, text string) string {
 
 func unescape(text string) string {
 	return strings.NewReplacer(`\r`, "\r", `\n`, "\n").Replace(text)
+}
+
+// pour ADDR: sends a little, again and again, to a server that echoes, until that
+// fails. Its first line says that the server has answered.
+func pour(addr string) string {
+	c, err := net.DialTimeout("tcp", addr, 10*time.Second)
+	if err != nil {
+		return failure(err)
+	}
+	defer c.Close()
+	go func() {
+		b := make([]byte, 4096)
+		for n := 0; ; n++ {
+			if _, err := c.Read(b); err != nil {
+				return
+			}
+			if n == 0 {
+				fmt.Println("poured")
+			}
+		}
+	}()
+	for b := make([]byte, 512); ; time.Sleep(5 * time.Millisecond) {
+		switch _, err := c.Write(b); {
+		case errors.Is(err, syscall.EPIPE): // the reader has seen the reset
+			return "reset"
+		case err != nil:
+			return failure(err)
+		}
+	}
 }

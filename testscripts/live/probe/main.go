@@ -19,7 +19,7 @@ import (
 
 func main() {
 	if len(os.Args) < 3 {
-		fmt.Println("usage: probe dns|dnstcp|tcp|send|tls|udp|echo|cut|hold …")
+		fmt.Println("usage: probe dns|dnstcp|tcp|send|tls|udp|echo|cut|hold|pour …")
 		os.Exit(2)
 	}
 	began := time.Now()
@@ -50,6 +50,8 @@ func run(what string, args []string) string {
 	case "cut": // ADDR TEXT|BYTES BYTES
 		n, _ := strconv.ParseInt(args[2], 10, 64)
 		return cut(args[0], args[1], n)
+	case "pour": // ADDR
+		return pour(args[0])
 	case "hold": // ADDR TEXT
 		return hold(args[0], args[1])
 	}
