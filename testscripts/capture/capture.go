@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -150,4 +152,41 @@ func (c *Capture) Stop() error {
 		return fmt.Errorf("capture: %w", err)
 	}
 	return nil
+}
+
+// StartQuiet begins to watch a device when nothing more of what went before is
+// heard on it.
+func StartQuiet(device string) (*Capture, error) {
+	for {
+		c, err := Start(device)
+		if err != nil {
+			return nil, err
+		}
+		time.Sleep(300 * time.Millisecond) // what is heard in it is of before
+		if len(c.Flows()) == 0 {
+			return c, nil
+		}
+		c.Stop()
+	}
+}
+
+// Settle waits, at most d, until every TCP flow has ended and nothing more comes,
+// and ends the capture. It returns what was seen, and what left the host beside
+// it, ARP excepted: the kernel's own, to find its neighbour.
+func (c *Capture) Settle(d time.Duration) (flows []Flow, left []string, err error) {
+	open := func(f Flow) bool { return f.Proto == "tcp" && f.Open && !f.Ended() }
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if !slices.ContainsFunc(c.Flows(), open) && c.Quiet(200*time.Millisecond) {
+			break
+		}
+	}
+	if err := c.Stop(); err != nil {
+		return nil, nil, err
+	}
+	for what, n := range c.Other() {
+		if strings.HasPrefix(what, "out ") && what != "out arp" {
+			left = append(left, fmt.Sprintf("%s, %d times", what, n))
+		}
+	}
+	return c.Flows(), left, nil
 }

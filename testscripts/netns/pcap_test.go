@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"sb/lib/audit"
 	"sb/testscripts/capture"
@@ -32,37 +31,25 @@ func watch(t *testing.T) *capture.Capture {
 	if err := os.WriteFile("/proc/sys/net/ipv6/conf/"+outside+"/disable_ipv6", []byte("1"), 0); err != nil {
 		t.Fatal(err)
 	}
-	for {
-		c, err := capture.Start(outside)
-		if err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(300 * time.Millisecond) // what is heard in it is not ours
-		if len(c.Flows()) == 0 {
-			return c
-		}
-		c.Stop()
-	}
-}
-
-// settled ends the capture when every connection in it has ended.
-func settled(t *testing.T, c *capture.Capture) []capture.Flow {
-	t.Helper()
-	ended := func() bool {
-		return !slices.ContainsFunc(c.Flows(), func(f capture.Flow) bool { return f.Proto == "tcp" && f.Open && !f.Ended() }) && c.Quiet(200*time.Millisecond)
-	}
-	for end := time.Now().Add(20 * time.Second); !ended() && time.Now().Before(end); {
-		time.Sleep(20 * time.Millisecond)
-	}
-	if err := c.Stop(); err != nil {
+	c, err := capture.StartQuiet(outside)
+	if err != nil {
 		t.Fatal(err)
 	}
-	for what, n := range c.Other() {
-		if strings.HasPrefix(what, "out ") && what != "out arp" {
-			t.Errorf("%d times left the host: %s", n, what)
-		}
+	return c
+}
+
+// settled ends the capture when every connection in it has ended. Nothing but
+// flows may have left.
+func settled(t *testing.T, c *capture.Capture) []capture.Flow {
+	t.Helper()
+	flows, left, err := c.Settle(patience)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return c.Flows()
+	for _, what := range left {
+		t.Errorf("left the host: %s", what)
+	}
+	return flows
 }
 
 // end ends the gate and the resolver as sb-run does.
@@ -291,19 +278,11 @@ func TestCaptureUnlisted(t *testing.T) {
 			if planted == "raw" {
 				sendFrame(t)
 			}
-			quiet := time.Now()
-			for !c.Quiet(200*time.Millisecond) && time.Since(quiet) < 20*time.Second {
-				time.Sleep(20 * time.Millisecond)
-			}
-			if err := c.Stop(); err != nil {
+			flows, left, err := c.Settle(patience)
+			if err != nil {
 				t.Fatal(err)
 			}
-			wrong := listed.Compare(c.Flows(), l.log())
-			for what := range c.Other() {
-				if strings.HasPrefix(what, "out ") && what != "out arp" {
-					wrong = append(wrong, what)
-				}
-			}
+			wrong := append(listed.Compare(flows, l.log()), left...)
 			if (planted != "") != (len(wrong) == 1) || len(wrong) > 1 {
 				t.Errorf("found %d: %q", len(wrong), wrong)
 			}
