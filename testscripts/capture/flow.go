@@ -199,7 +199,7 @@ func (f *Flow) segment(b []byte, n int, out bool, at time.Time) {
 		start := from.at(seq, from.top)
 		if flags&flagSYN != 0 {
 			start++
-			f.Open = f.Open || !out
+			f.Open = f.Open || !out && flags&flagACK != 0
 		}
 		// Without payload it may stand behind a FIN, which is no byte.
 		if end := start + int64(n); end > from.top && (n > 0 || flags&flagSYN != 0) {

@@ -128,6 +128,8 @@ func fits(f capture.Flow, e entry) bool {
 	switch {
 	case f.Stray || f.Remote != e.remote() || !strings.Contains(e.protos, f.Proto):
 		return false
+	case e.line.Verdict == audit.Dial && e.line.Reason != reason.ConnectFailed && e.silent && f.Open:
+		return false // it says that there was no connection
 	case e.lost:
 		return !f.FIN
 	case f.FIN || f.Proto != "tcp":
@@ -137,7 +139,8 @@ func fits(f capture.Flow, e entry) bool {
 }
 
 // match gives each flow an entry of its own, as many as can have one: augmenting
-// paths. by[i] is that of flow i, -1 none.
+// paths. Attempts, which may have left nothing, are for the flows that are left
+// over. by[i] is the entry of flow i, -1 none.
 func match(flows []capture.Flow, entries []entry) (by []int) {
 	of := make([]int, len(entries))
 	for i := range of {
@@ -157,8 +160,17 @@ func match(flows []capture.Flow, entries []entry) (by []int) {
 		}
 		return false
 	}
-	for i := range flows {
-		take(i, make([]bool, len(entries)))
+	for _, attempts := range []bool{false, true} {
+		for i := range flows {
+			if slices.Contains(of, i) {
+				continue
+			}
+			seen := make([]bool, len(entries))
+			for j, e := range entries {
+				seen[j] = e.silent && !attempts
+			}
+			take(i, seen)
+		}
 	}
 	by = make([]int, len(flows))
 	for i := range by {

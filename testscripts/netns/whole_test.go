@@ -229,12 +229,14 @@ func (w *whole) log() (lines []audit.Line) {
 	return lines
 }
 
-// count is how many lines of the log have that reason.
-func (w *whole) count(why string) (n int) {
+// times are when the log says that of which the reason is why.
+func (w *whole) times(why string) (all []time.Time) {
 	for _, l := range w.log() {
 		if string(l.Reason) == why {
-			n++
+			all = append(all, l.Time)
 		}
 	}
-	return n
+	return all
 }
+
+func (w *whole) count(why string) int { return len(w.times(why)) }
