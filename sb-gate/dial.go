@@ -121,11 +121,11 @@ func (g *gate) tried(to target, r try) {
 // dialOne connects to one address. What the socket is connected to is compared
 // with it once more, below everything that could have changed it.
 func (g *gate) dialOne(ctx context.Context, to place) try {
-	d := net.Dialer{ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
+	d := net.Dialer{ControlContext: func(_ context.Context, _, address string, raw syscall.RawConn) error {
 		if got, err := netip.ParseAddrPort(address); err != nil || got != to.at {
 			return errors.New("another address than the one that was judged")
 		}
-		return nil
+		return resetOnClose(raw)
 	}}
 	c, err := d.DialContext(ctx, "tcp", to.at.String())
 	if err != nil {

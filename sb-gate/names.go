@@ -32,6 +32,11 @@ func (n *names) of(a netip.Addr) (rule.Name, bool) {
 	return name, ok
 }
 
+func (n *names) has(a netip.Addr) bool {
+	_, ok := n.of(a)
+	return ok
+}
+
 // enter notes that a stands for name. sb-dns is not believed: the address must
 // be one that can be a handle, and one that stands for no other name.
 func (n *names) enter(a netip.Addr, name rule.Name) error {

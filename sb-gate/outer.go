@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"net"
 	"net/netip"
@@ -151,6 +152,7 @@ func (c *outerConn) closeWrite() error {
 
 // close ends the connection after everything was passed on.
 func (c *outerConn) close() (up, down int64) {
+	c.conn.SetLinger(-1)
 	c.conn.Close()
 	return c.up.Load(), c.down.Load()
 }
@@ -164,6 +166,7 @@ func (c *outerConn) cut() (up, down int64) {
 	c.raw.Write(func(uintptr) bool { return true })
 	unsent, unread := 0, 0
 	c.raw.Control(func(fd uintptr) {
+		takeNoMore(int(fd))
 		unsent = unsentBytes(int(fd))
 		unread = unreadBytes(int(fd))
 	})
@@ -172,6 +175,17 @@ func (c *outerConn) cut() (up, down int64) {
 		unsent-- // the end counts as one
 	}
 	return c.up.Load() - int64(unsent), c.down.Load() + int64(unread)
+}
+
+// resetOnClose has a socket end with a reset, whoever closes it: if the gate dies,
+// what the kernel still holds of the guest's does not go out, and the server does
+// not take the end for a whole one.
+func resetOnClose(raw syscall.RawConn) error {
+	var fail error
+	err := raw.Control(func(fd uintptr) {
+		fail = unix.SetsockoptLinger(int(fd), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+	})
+	return errors.Join(err, fail)
 }
 
 // closeNow ends a connection with a reset.

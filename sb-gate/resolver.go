@@ -66,32 +66,46 @@ func (r *resolver) enter(h wire.Handle) error {
 func (r *resolver) read() error {
 	for {
 		rec, err := r.conn.Next()
+		if err == nil {
+			err = r.take(rec)
+		}
 		if err != nil {
 			return fmt.Errorf("the dns wire: %w", err)
 		}
-		switch rec := rec.(type) {
-		case wire.Answer:
-			if err := r.answer(rec); err != nil {
-				return fmt.Errorf("the dns wire: %w", err)
-			}
-		case wire.Resolved:
-			r.mu.Lock()
-			if w, ok := r.resolves[rec.ID]; ok {
-				delete(r.resolves, rec.ID)
-				w.got <- rec
-			}
-			r.mu.Unlock()
-		case wire.Exchange:
-			r.exchange(rec)
-		case wire.Hello: // another sb-dns took its place
-			if err := r.conn.SendTable(rec.Nonce, r.g.names.list()); err != nil {
-				return fmt.Errorf("the dns wire: %w", err)
-			}
-			go r.askAgain() // the one before threw away what it was asked
-		default:
-			return fmt.Errorf("the dns wire: sb-dns sent a %T", rec)
-		}
 	}
+}
+
+// take handles one record of sb-dns's.
+func (r *resolver) take(rec any) error {
+	switch rec := rec.(type) {
+	case wire.Answer:
+		return r.answer(rec)
+	case wire.Resolved:
+		r.mu.Lock()
+		if w, ok := r.resolves[rec.ID]; ok {
+			delete(r.resolves, rec.ID)
+			w.got <- rec
+		}
+		r.mu.Unlock()
+	case wire.Exchange:
+		r.exchange(rec)
+	case wire.Hello: // another sb-dns took its place
+		if err := r.conn.SendTable(rec.Nonce, r.g.names.list()); err != nil {
+			return err
+		}
+		go r.askAgain() // the one before threw away what it was asked
+	default:
+		return fmt.Errorf("sb-dns sent a %T", rec)
+	}
+	return nil
+}
+
+// waits says whether a question with that number waits for its answer.
+func (r *resolver) waits(id uint32) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, ok := r.queries[id]
+	return ok
 }
 
 // query asks sb-dns what to answer to the guest; send gets the answer's bytes,

@@ -117,7 +117,7 @@ func serve(m *manifest.Manifest, set *rule.Set, w wires) (err error) {
 	})
 	words := []audit.Word{{Key: "version", Value: say.Version}, {Key: "manifest", Value: m.Digest[:16]}, audit.Int("rules", int64(len(m.Rules.Allow)+len(m.Rules.Deny)))}
 	g.log.Record(audit.Line{Verdict: audit.Note, Gate: audit.Run, Name: m.Name, Reason: reason.GateStart, Words: words})
-	err = g.run(w, control, signals)
+	err = g.run(w, control, signals, m)
 	g.end(w, cancel)
 	g.log.Unfold()
 	g.log.Record(audit.Line{Verdict: audit.Note, Gate: audit.Run, Name: m.Name, Reason: reason.GateEnd})
@@ -128,20 +128,21 @@ func serve(m *manifest.Manifest, set *rule.Set, w wires) (err error) {
 }
 
 // run starts everything and waits until something ends it: without an error if
-// the gate was told to end.
-func (g *gate) run(w wires, control *ctl.Conn, signals <-chan os.Signal) error {
+// the gate was told to end. Nothing is taken from the guest before the gate has
+// proven that it refuses.
+func (g *gate) run(w wires, control *ctl.Conn, signals <-chan os.Signal, m *manifest.Manifest) error {
 	done := make(chan struct{})
 	defer close(done)
 	told := toldToEnd(w.leash, signals, done)
 	met := make(chan error, 1)
 	g.dns = newResolver(g, wire.NewConn(w.dns))
-	go func() { met <- g.dns.greet() }()
+	go func() { met <- g.meet(m) }()
 	select {
 	case <-told:
 		return nil
 	case err := <-met:
 		if err != nil {
-			return fmt.Errorf("meet sb-dns: %w", err)
+			return err
 		}
 	}
 	if err := g.openWire(w.frames); err != nil {
@@ -167,6 +168,14 @@ func (g *gate) run(w wires, control *ctl.Conn, signals <-chan os.Signal) error {
 		}
 		return err
 	}
+}
+
+// meet learns what sb-dns knows, and proves that the two of them refuse.
+func (g *gate) meet(m *manifest.Manifest) error {
+	if err := g.dns.greet(); err != nil {
+		return fmt.Errorf("meet sb-dns: %w", err)
+	}
+	return g.prove(m)
 }
 
 // ended tells the end of a wire, which ends the gate as it should, from a fault.

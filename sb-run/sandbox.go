@@ -237,7 +237,7 @@ func (s *sandbox) noteDeath(c *child, again bool) {
 	if how == "" {
 		how = fmt.Sprint(c.err)
 	}
-	say.Warn("%s died (%s) and is started again; open connections of the sandbox were reset", c.name, how)
+	say.Warn("%s died (%s) and is started again; open connections of the sandbox %s", c.name, how, map[string]string{"sb-gate": "were reset", "sb-dns": "go on"}[c.name])
 }
 
 // rotate gives the gate a new log.

@@ -88,7 +88,9 @@ func (q *qemu) argv(shares int) []string {
 		"-blockdev", "driver=file,node-name=base,read-only=on,filename=" + escape(m.Base),
 		"-device", "virtio-blk-pci,drive=base",
 		"-blockdev", "driver=file,node-name=disk,discard=unmap,filename=" + escape(m.Disk),
-		"-device", "virtio-blk-pci,drive=disk,discard=on",
+		// What cannot be written is an error in the guest. QEMU's default is to stop
+		// the machine where the host's disk is full, and nobody would make it go on.
+		"-device", "virtio-blk-pci,drive=disk,discard=on,werror=report",
 		"-object", "rng-builtin,id=entropy", "-device", "virtio-rng-pci,rng=entropy",
 		"-device", fmt.Sprintf("virtio-serial-pci,id=serial,max_ports=%d", shares+3),
 	}

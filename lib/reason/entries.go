@@ -65,6 +65,7 @@ var entries = []Entry{
 	{AuditUnavailable, "The audit log cannot be written, so nothing is let through.", "Make room where the log lies."},
 	{PolicyChanged, "The rules were replaced.", ""},
 	{GateStart, "The gate began.", ""},
+	{GateProved, "Before it was ready the gate was asked for a name and for addresses that must be refused, as the guest asks, and refused them.", ""},
 	{GateEnd, "The gate ended.", ""},
 	{GateDied, "The gate died; every flow was reset. The log's claim ends here and begins with the next gate.", ""},
 	{DNSDied, "The resolver died and was started again.", ""},

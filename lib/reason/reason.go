@@ -89,6 +89,7 @@ const (
 	AuditUnavailable Code = "audit-unavailable"
 	PolicyChanged    Code = "policy-changed"
 	GateStart        Code = "gate-start"
+	GateProved       Code = "gate-proved"
 	GateEnd          Code = "gate-end"
 	GateDied         Code = "gate-died"
 	DNSDied          Code = "dns-died"

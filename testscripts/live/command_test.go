@@ -101,6 +101,12 @@ type started struct {
 func start(t *testing.T, b box) *started {
 	t.Helper()
 	env, state := homes(t)
+	return startIn(t, b, env, state)
+}
+
+// startIn is start with directories that were made before.
+func startIn(t *testing.T, b box, env []string, state string) *started {
+	t.Helper()
 	s := &started{t: t, cmd: exec.Command(sbRun(), b.args()...), state: state, out: &lockedBuffer{}, errs: &lockedBuffer{}, ended: make(chan struct{})}
 	s.cmd.Stdin, s.cmd.Stdout, s.cmd.Stderr, s.cmd.Env = b.stdin, s.out, s.errs, env
 	if err := s.cmd.Start(); err != nil {

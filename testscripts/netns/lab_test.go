@@ -2,6 +2,7 @@ package netns
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"os"
 	"os/exec"
@@ -35,13 +36,25 @@ type manifest struct {
 // newLab starts it all; the test's end ends it.
 func newLab(t testing.TB, m manifest) *lab {
 	t.Helper()
+	l := wired(t, m)
+	l.startDNS()
+	l.startGate()
+	l.startTap(m)
+	return l
+}
+
+// wired is a lab in which nothing runs yet.
+func wired(t testing.TB, m manifest) *lab {
+	t.Helper()
 	l := &lab{t: t, dir: t.TempDir()}
 	if m.mtu == 0 {
 		m.mtu = 1500
 	}
 	text := fmt.Sprintf("[network]\nmtu = %d\n[rules]\nallow = [%s]\ndeny = [%s]\n", m.mtu, quoted(m.allow), quoted(m.deny))
-	if err := os.WriteFile(l.file("sandbox.toml"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
+	for name, text := range map[string]string{"sandbox.toml": text, "resolv.conf": "nameserver 198.18.0.1\n"} {
+		if err := os.WriteFile(l.file(name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for _, p := range []struct {
 		ends *[2]*os.File
@@ -53,11 +66,14 @@ func newLab(t testing.TB, m manifest) *lab {
 			t.Fatal(err)
 		}
 	}
-	l.startDNS()
-	l.startGate()
-	l.tap = l.start(filepath.Join(os.Getenv(toolsVar), "tapwire"), []string{"-fd=3", fmt.Sprintf("-mtu=%d", m.mtu)}, nil, syscall.CLONE_NEWNET, l.frames[1])
 	return l
 }
+
+func (l *lab) startTap(m manifest) {
+	l.tap = l.start(filepath.Join(os.Getenv(toolsVar), "tapwire"), []string{"-fd=3", fmt.Sprintf("-mtu=%d", cmp.Or(m.mtu, 1500))}, nil, syscall.CLONE_NEWNET, l.frames[1])
+}
+
+func (l *lab) tool(name string) string { return filepath.Join(os.Getenv(binVar), name) }
 
 func quoted(all []string) string {
 	for i, s := range all {
@@ -68,18 +84,30 @@ func quoted(all []string) string {
 
 func (l *lab) file(name string) string { return filepath.Join(l.dir, name) }
 
-func (l *lab) startDNS() {
-	l.dns = l.start(filepath.Join(os.Getenv(binVar), "sb-dns"), []string{"--manifest", l.file("sandbox.toml"), "--dns=3", "--ready=1"}, nil, 0, l.dnsWire[1])
+func (l *lab) startDNS() { l.startDNSFrom(l.tool("sb-dns")) }
+
+func (l *lab) startDNSFrom(path string) {
+	l.t.Helper()
+	l.dns = l.start(path, []string{"--manifest", l.file("sandbox.toml"), "--dns=3", "--ready=1"}, nil, 0, l.dnsWire[1])
 }
 
 func (l *lab) startGate() {
+	l.t.Helper()
+	cmd, log := l.gateCommand(l.tool("sb-gate"))
+	defer log.Close()
+	l.gate = l.start(cmd.Path, cmd.Args[1:], nil, 0, cmd.ExtraFiles...)
+}
+
+// gateCommand is a gate on the lab's wires, and its log, for the caller to close.
+func (l *lab) gateCommand(path string) (*exec.Cmd, *os.File) {
+	l.t.Helper()
 	log, err := os.OpenFile(l.file("audit.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	defer log.Close()
-	l.gate = l.start(filepath.Join(os.Getenv(binVar), "sb-gate"), []string{"--manifest", l.file("sandbox.toml"), "--frames=3", "--dns=4", "--audit=5", "--ready=1"}, nil, 0,
-		l.frames[0], l.dnsWire[0], log)
+	cmd := exec.Command(path, "--manifest", l.file("sandbox.toml"), "--frames=3", "--dns=4", "--audit=5", "--ready=1")
+	cmd.ExtraFiles = []*os.File{l.frames[0], l.dnsWire[0], log}
+	return cmd, log
 }
 
 // start starts a process that says on its stdout that it is ready.
@@ -125,7 +153,6 @@ func (l *lab) in(name string, args ...string) (string, error) {
 // inCommand is a command to be run in the guest. Its nameserver is the gateway.
 func (l *lab) inCommand(name string, args ...string) *exec.Cmd {
 	resolv := l.file("resolv.conf")
-	os.WriteFile(resolv, []byte("nameserver 198.18.0.1\n"), 0o644)
 	script := `mount --bind "$1" /etc/resolv.conf; shift; exec "$@"`
 	all := append([]string{"--target", fmt.Sprint(l.tap.Process.Pid), "--net", "unshare", "--mount", "sh", "-c", script, "sh", resolv, name}, args...)
 	cmd := exec.Command("nsenter", all...)
@@ -140,13 +167,19 @@ func (l *lab) log() (lines []audit.Line) {
 	if err != nil {
 		l.t.Fatal(err)
 	}
+	return parse(l.t, text)
+}
+
+// parse reads the whole lines of a log.
+func parse(t testing.TB, text []byte) (lines []audit.Line) {
+	t.Helper()
 	for s := range strings.Lines(string(text)) {
 		if !strings.HasSuffix(s, "\n") {
 			break
 		}
 		line, err := audit.Parse([]byte(s))
 		if err != nil {
-			l.t.Fatalf("%q: %v", s, err)
+			t.Fatalf("%q: %v", s, err)
 		}
 		lines = append(lines, line)
 	}

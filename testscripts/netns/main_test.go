@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"sb/testscripts/world"
@@ -44,12 +45,18 @@ func build() (string, error) {
 		}
 		os.Setenv(binVar, filepath.Join(root, "bin"))
 	}
+	// What stands in for one of the tools must be of their version.
+	out, err := exec.Command(filepath.Join(os.Getenv(binVar), "sb-run"), "--version").Output()
+	if err != nil {
+		return "", fmt.Errorf("sb-run --version: %w", err)
+	}
+	_, version, _ := strings.Cut(strings.TrimSpace(string(out)), " ")
 	dir, err := os.MkdirTemp("", "sb-netns-")
 	if err != nil {
 		return "", err
 	}
-	for name, pkg := range map[string]string{"tapwire": "../tapwire", "probe": "../live/probe"} {
-		cmd := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(dir, name), pkg)
+	for name, pkg := range map[string]string{"tapwire": "../tapwire", "probe": "../live/probe", "tapvm": "../tapvm"} {
+		cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-X sb/lib/say.Version="+version, "-o", filepath.Join(dir, name), pkg)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return "", fmt.Errorf("build %s: %w\n%s", name, err, out)

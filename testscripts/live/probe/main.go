@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -18,7 +19,7 @@ import (
 
 func main() {
 	if len(os.Args) < 3 {
-		fmt.Println("usage: probe dns|dnstcp|tcp|send|tls|udp …")
+		fmt.Println("usage: probe dns|dnstcp|tcp|send|tls|udp|echo|cut|hold|pour|frames …")
 		os.Exit(2)
 	}
 	began := time.Now()
@@ -42,7 +43,19 @@ func run(what string, args []string) string {
 	case "tls": // ADDR NAME CAFILE
 		return dialTLS(args)
 	case "udp": // ADDR TEXT
-		return udp(args[0], args[1])
+		return sendUDP(args[0], args[1])
+	case "echo": // ADDR BYTES
+		n, _ := strconv.Atoi(args[1])
+		return echo(args[0], n)
+	case "cut": // ADDR TEXT|BYTES BYTES
+		n, _ := strconv.ParseInt(args[2], 10, 64)
+		return cut(args[0], args[1], n)
+	case "frames": // DEVICE ALLOWED NEVER
+		return frames(args[0], args[1], args[2])
+	case "pour": // ADDR
+		return pour(args[0])
+	case "hold": // ADDR TEXT
+		return hold(args[0], args[1])
 	}
 	return "unknown " + what
 }
@@ -64,8 +77,7 @@ func send(addr, text string) string {
 		return failure(err)
 	}
 	defer c.Close()
-	text = strings.NewReplacer(`\r`, "\r", `\n`, "\n").Replace(text)
-	if _, err := io.WriteString(c, text); err != nil {
+	if _, err := io.WriteString(c, unescape(text)); err != nil {
 		return failure(err)
 	}
 	c.SetReadDeadline(time.Now().Add(15 * time.Second))
@@ -98,7 +110,7 @@ func dialTLS(args []string) string {
 	return "verified " + args[1]
 }
 
-func udp(addr, text string) string {
+func sendUDP(addr, text string) string {
 	c, err := net.Dial("udp", addr)
 	if err != nil {
 		return failure(err)
