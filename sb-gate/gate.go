@@ -20,7 +20,7 @@ import (
 
 // The bounds of what a guest can make the gate hold.
 const (
-	maxFlows       = 4096 // TCP connections
+	maxFlows       = 10240 // TCP connections
 	maxDials       = 256  // of them, still being dialled
 	maxDialsEach   = 16   // to one destination
 	maxUDPFlows    = 256

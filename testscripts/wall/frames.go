@@ -1,0 +1,3 @@
+package main
+
+func frames(r *report, n int) error { return nil }
