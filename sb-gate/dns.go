@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
 	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 )
 
 // The gateway's two services (IANA).
@@ -25,30 +27,17 @@ const (
 	dnsIdleTime   = 5 * time.Second
 )
 
-// serveDNS passes the guest's questions, over UDP and TCP, to sb-dns. It parses
-// none of them.
+// serveDNS passes the guest's questions over UDP to sb-dns; those over TCP come
+// to handleDNS. The gate parses none of them.
 func (g *gate) serveDNS() error {
 	at := tcpip.FullAddress{NIC: nicID, Addr: tcpip.AddrFrom4(g.net.Gateway().As4()), Port: portDNS}
 	udp, err := gonet.DialUDP(g.stack, &at, nil, ipv4.ProtocolNumber)
 	if err != nil {
 		return fmt.Errorf("serve DNS on the gateway: %w", err)
 	}
-	tcp, err := gonet.ListenTCP(g.stack, at, ipv4.ProtocolNumber)
-	if err != nil {
-		return fmt.Errorf("serve DNS on the gateway: %w", err)
-	}
-	g.served = append(g.served, udp, listener{tcp})
+	g.served = append(g.served, udp)
 	go g.dnsUDP(udp)
-	go g.dnsTCP(tcp)
 	return nil
-}
-
-// listener is one whose Close also ends who waits in Accept.
-type listener struct{ *gonet.TCPListener }
-
-func (l listener) Close() error {
-	l.Shutdown()
-	return l.TCPListener.Close()
 }
 
 func (g *gate) dnsUDP(conn net.PacketConn) {
@@ -76,30 +65,25 @@ func (g *gate) denyQuery(why reason.Code) {
 	g.log.Fold(audit.Line{Verdict: audit.Deny, Gate: audit.DNS, Reason: why})
 }
 
-func (g *gate) dnsTCP(l net.Listener) {
-	slots := make(chan struct{}, maxDNSConns)
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			return
-		}
-		select {
-		case slots <- struct{}{}:
-			go func() {
-				g.dnsConn(c)
-				<-slots
-			}()
-		default:
-			g.denyQuery(reason.QueryBudget)
-			c.Close()
-		}
+// handleDNS is called for each SYN to the gateway's DNS.
+func (g *gate) handleDNS(r *tcp.ForwarderRequest) {
+	if why := g.flows.takeOne(&g.flows.dns, maxDNSConns, reason.QueryBudget); why != "" {
+		g.denyQuery(why)
+		r.Complete(true)
+		return
+	}
+	defer g.flows.free(&g.flows.dns)
+	if c := g.shake(r, false); c != nil {
+		stop := context.AfterFunc(g.ctx, c.reset)
+		g.dnsConn(c)
+		stop()
+		c.part()
 	}
 }
 
 // dnsConn answers questions one after the other (RFC 7766: a length of two
 // bytes before each message).
 func (g *gate) dnsConn(c net.Conn) {
-	defer c.Close()
 	for {
 		c.SetDeadline(time.Now().Add(dnsIdleTime))
 		var head [2]byte

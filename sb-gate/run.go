@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -62,6 +63,7 @@ func run(args []string) error {
 	if err := confineSelf(); err != nil {
 		return err
 	}
+	debug.SetMemoryLimit(memoryLimit)
 	return serve(m, set, w)
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net/netip"
+	"time"
 
 	"sb/lib/manifest"
 	"sb/sb-gate/frame"
@@ -20,9 +21,9 @@ import (
 
 const nicID = 1
 
-// maxHandlers bounds the SYNs that are being judged or dialled. It is above
-// what may be dialled, so that a refusal never waits for a dial.
-const maxHandlers = 4 * maxDials
+// After the end of a connection that the gate closed first, its addresses rest
+// for so long (RFC 9293, 3.6): the wire holds no segment for longer.
+const restTime = time.Second
 
 func filter(net manifest.Network) *frame.Filter {
 	return &frame.Filter{MTU: net.MTU, GuestMAC: manifest.GuestMAC, GatewayMAC: manifest.GatewayMAC,
@@ -40,7 +41,14 @@ func (g *gate) openStack(wire *link.Endpoint) error {
 	g.stack = s
 	sack := tcpip.TCPSACKEnabled(true)
 	s.SetTransportProtocolOption(tcp.ProtocolNumber, &sack)
-	s.SetTransportProtocolHandler(tcp.ProtocolNumber, tcp.NewForwarder(s, 0, maxHandlers, g.handleTCP).HandlePacket)
+	window := tcpip.TCPSendBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: roomyWindow, Max: roomyWindow}
+	s.SetTransportProtocolOption(tcp.ProtocolNumber, &window)
+	received := tcpip.TCPReceiveBufferSizeRangeOption(window)
+	s.SetTransportProtocolOption(tcp.ProtocolNumber, &received)
+	rest, half := tcpip.TCPTimeWaitTimeoutOption(restTime), tcpip.TCPLingerTimeoutOption(partTime)
+	s.SetTransportProtocolOption(tcp.ProtocolNumber, &rest)
+	s.SetTransportProtocolOption(tcp.ProtocolNumber, &half) // a half that the guest does not close
+	s.SetTransportProtocolHandler(tcp.ProtocolNumber, g.handleSegment(s))
 	s.SetTransportProtocolHandler(udp.ProtocolNumber, udp.NewForwarder(s, g.handleUDP).HandlePacket)
 	s.SetTransportProtocolHandler(icmp.ProtocolNumber4, g.handleICMP)
 

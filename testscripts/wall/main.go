@@ -65,6 +65,9 @@ func tools() (done func(), err error) {
 	if os.Getenv(toolsVar) != "" || os.Geteuid() != 0 {
 		return done, nil
 	}
+	if os.Getenv(binVar) == "" {
+		return done, fmt.Errorf("%s is not set: the directory of the built tools (make bench-wall sets it)", binVar)
+	}
 	dir, err := os.MkdirTemp("", "sb-wall-")
 	if err != nil {
 		return done, err
