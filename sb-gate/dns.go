@@ -16,6 +16,8 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
 	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
+	"gvisor.dev/gvisor/pkg/waiter"
 )
 
 // The gateway's two services (IANA).
@@ -31,33 +33,42 @@ const (
 // to handleDNS. The gate parses none of them.
 func (g *gate) serveDNS() error {
 	at := tcpip.FullAddress{NIC: nicID, Addr: tcpip.AddrFrom4(g.net.Gateway().As4()), Port: portDNS}
-	udp, err := gonet.DialUDP(g.stack, &at, nil, ipv4.ProtocolNumber)
-	if err != nil {
-		return fmt.Errorf("serve DNS on the gateway: %w", err)
+	var wq waiter.Queue
+	ep, terr := g.stack.NewEndpoint(udp.ProtocolNumber, ipv4.ProtocolNumber, &wq)
+	if terr != nil {
+		return fmt.Errorf("serve DNS on the gateway: %s", terr)
 	}
-	g.served = append(g.served, udp)
-	go g.dnsUDP(udp)
+	conn := gonet.NewUDPConn(&wq, ep)
+	g.served = append(g.served, conn)
+	if terr := ep.Bind(at); terr != nil {
+		return fmt.Errorf("serve DNS on the gateway: %s", terr)
+	}
+	lost := &ep.Stats().(*tcpip.TransportEndpointStats).ReceiveErrors.ReceiveBufferOverflow
+	go g.dnsUDP(conn, lost)
 	return nil
 }
 
-func (g *gate) dnsUDP(conn net.PacketConn) {
+// dnsUDP answers questions; lost counts those that came too fast to be read.
+func (g *gate) dnsUDP(conn net.PacketConn, lost *tcpip.StatCounter) {
 	buf := make([]byte, wire.MaxMessage+1)
+	told := uint64(0)
 	for {
 		n, from, err := conn.ReadFrom(buf)
 		if err != nil {
 			return
+		}
+		if now := lost.Value(); now > told {
+			g.log.Fold(audit.Line{Verdict: audit.Deny, Gate: audit.DNS, Reason: reason.QueryBudget, Words: []audit.Word{audit.Int("n", int64(now-told))}})
+			told = now
 		}
 		if n > wire.MaxMessage {
 			g.denyQuery(reason.DNSMalformed)
 			continue
 		}
 		q := wire.Query{Message: append([]byte(nil), buf[:n]...)}
-		id, ok := g.dns.query(q, func(answer []byte) { conn.WriteTo(answer, from) })
-		if !ok {
+		if _, ok := g.dns.query(q, func(answer []byte) { conn.WriteTo(answer, from) }); !ok {
 			g.denyQuery(reason.QueryBudget)
-			continue
 		}
-		time.AfterFunc(dnsAnswerTime, func() { g.dns.forget(id) })
 	}
 }
 

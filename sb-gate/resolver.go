@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"sb/lib/audit"
 	"sb/lib/reason"
@@ -31,6 +32,7 @@ type resolver struct {
 type asked struct {
 	query wire.Query
 	send  func(message []byte)
+	late  *time.Timer // forgets it
 }
 
 // resolving is a dial that waits for addresses.
@@ -95,13 +97,13 @@ func (r *resolver) read() error {
 }
 
 // query asks sb-dns what to answer to the guest; send gets the answer's bytes,
-// once, or never. False: too many questions are in flight.
+// once, or never if they are late. False: too many questions are in flight.
 func (r *resolver) query(q wire.Query, send func([]byte)) (id uint32, ok bool) {
 	q.ID = r.last.Add(1)
 	r.mu.Lock()
 	ok = len(r.queries) < maxQueries
 	if ok {
-		r.queries[q.ID] = asked{q, send}
+		r.queries[q.ID] = asked{q, send, time.AfterFunc(dnsAnswerTime, func() { r.forget(q.ID) })}
 	}
 	r.mu.Unlock()
 	if ok && r.conn.Send(q) != nil {
@@ -130,18 +132,26 @@ func (r *resolver) askAgain() {
 
 // forget gives up waiting for an answer.
 func (r *resolver) forget(id uint32) {
+	r.take(id)
+}
+
+// take ends the waiting for an answer and returns who gets it, nil for nobody.
+// A timer that is stopped holds nothing: there are as many as questions in flight.
+func (r *resolver) take(id uint32) func(message []byte) {
 	r.mu.Lock()
-	delete(r.queries, id)
-	r.mu.Unlock()
+	defer r.mu.Unlock()
+	a, ok := r.queries[id]
+	if ok {
+		a.late.Stop()
+		delete(r.queries, id)
+	}
+	return a.send
 }
 
 // answer passes an answer to the guest: after the handle in it was entered, and
 // only if the rules here say so too.
 func (r *resolver) answer(a wire.Answer) error {
-	r.mu.Lock()
-	send := r.queries[a.ID].send
-	delete(r.queries, a.ID)
-	r.mu.Unlock()
+	send := r.take(a.ID)
 	line := audit.Line{Verdict: audit.Deny, Gate: audit.DNS, Name: a.Name, Reason: known(a.Reason), Rule: a.Rule}
 	if a.Type != "" && a.Type != "a" {
 		line.Words = []audit.Word{{Key: "type", Value: a.Type}}

@@ -1,13 +1,17 @@
 package session
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/binary"
 	"errors"
 	"io"
 	"net"
+	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/hashicorp/yamux"
 
 	"sb/lib/fd"
 )
@@ -121,6 +125,63 @@ func TestExitCode(t *testing.T) {
 		if got := c.st.ExitCode(); got != c.want {
 			t.Errorf("%+v: %d, want %d", c.st, got, c.want)
 		}
+	}
+}
+
+// A guest that pings without end, or opens streams without end, and reads nothing
+// makes the host hold nothing for it, and its commands go on.
+func TestGuestFloods(t *testing.T) {
+	near, far, err := fd.Pair("guest", fd.Stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer far.Close()
+	go func() { // a guest that floods before it serves
+		r := bufio.NewReader(far)
+		nonce, err := awaitHost(r)
+		if err != nil {
+			return
+		}
+		io.WriteString(far, greeting+nonce+"\n")
+		var flood []byte
+		for i := range 20_000 {
+			ping := [yamuxHeader]byte{0, yamuxPing, 0, 1, 8: byte(i >> 24), byte(i >> 16), byte(i >> 8), byte(i)}
+			flood = append(flood, ping[:]...)
+			open := [yamuxHeader]byte{0, 1, 0, 1} // a window update that opens a stream of an even number
+			binary.BigEndian.PutUint32(open[4:], uint32(2*i+2))
+			flood = append(flood, open[:]...)
+		}
+		far.Write(flood)
+		mux, err := yamux.Server(&untilGoAway{r: r, w: far}, config())
+		if err != nil {
+			return
+		}
+		acceptAll(mux, echo)
+	}()
+	before := runtime.NumGoroutine()
+	conn, err := net.FileConn(near)
+	if err != nil {
+		t.Fatal(err)
+	}
+	near.Close()
+	h, err := NewHost(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	p, err := h.Start(Command{}, io.Discard, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.CloseStdin()
+	if st, err := p.Wait(); err != nil || st.Code != 0 {
+		t.Errorf("a command after the flood: %+v, %v", st, err)
+	}
+	if n := runtime.NumGoroutine() - before; n > 100 {
+		t.Errorf("%d goroutines are left of the flood", n)
+	}
+	if n := h.mux.NumStreams(); n > 1 {
+		t.Errorf("%d streams are open", n)
 	}
 }
 

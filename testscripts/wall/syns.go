@@ -57,6 +57,9 @@ func syns(r *report, n int) error {
 	r.line("good connections meanwhile", float64(times), 1, "", "at least", times >= 1)
 	r.same("of them failed", float64(failed), 0)
 	r.most("the slowest of them", worst, 1000, "ms")
+	if err := l.settled(); err != nil {
+		return err
+	}
 	_, peak := memory(l.gate)
 	r.most("the most resident memory", peak/1024, 256, "MiB")
 	l.endGate()
