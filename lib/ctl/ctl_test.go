@@ -71,6 +71,23 @@ func TestLargeMessage(t *testing.T) {
 	}
 }
 
+// A message that does not end is given up when it is too long.
+func TestEndless(t *testing.T) {
+	a, b := pair(t)
+	go a.c.Write([]byte(strings.Repeat("a=b\n", (MaxMessage+100<<10)/4)))
+	if _, _, err := b.Receive(); err == nil || !strings.Contains(err.Error(), "more than") {
+		t.Errorf("%v", err)
+	}
+	if len(b.buf) > MaxMessage+64<<10 {
+		t.Errorf("%d bytes are held", len(b.buf))
+	}
+	c, d := pair(t) // the control
+	go c.Send(Message{{"ask", "alive"}})
+	if m, _, err := d.Receive(); err != nil || m.Get("ask") != "alive" {
+		t.Errorf("%v, %v", m, err)
+	}
+}
+
 func TestRefused(t *testing.T) {
 	a, b := pair(t)
 	for _, m := range []Message{{{"", "x"}}, {{"a=b", "x"}}, {{"a", "x\ny"}}, {{"a", strings.Repeat("x", MaxMessage)}}} {

@@ -100,6 +100,68 @@ func TestFlood(t *testing.T) {
 	}
 }
 
+// A flood that lasts is as short: half a minute of refusals, of a thousand kinds
+// that come again and again and of others that come once. Without a flood, each
+// kind has its lines.
+func TestLongFlood(t *testing.T) {
+	for _, flood := range []bool{true, false} {
+		l, path := open(t)
+		l.mu.Lock()
+		now := time.Now()
+		l.now = func() time.Time { return now }
+		l.mu.Unlock()
+		want := int64(0)
+		for step := range 300 { // a tenth of a second each
+			each := 1
+			if flood {
+				each = 800
+			}
+			for i := range each {
+				l.Fold(deny(fmt.Sprintf("x%d.example", (step*7+i)%1000)))
+				if flood && i%3 == 0 {
+					l.Fold(deny(fmt.Sprintf("y%d-%d.example", step, i)))
+					want++
+				}
+				want++
+			}
+			l.mu.Lock()
+			now = now.Add(100 * time.Millisecond)
+			l.unfold(false)
+			l.mu.Unlock()
+		}
+		l.Close()
+		total := int64(0)
+		got := lines(t, path)
+		for _, line := range got {
+			total += line.Count()
+		}
+		if total != want {
+			t.Errorf("flood %v: %d of %d are counted", flood, total, want)
+		}
+		if flood && len(got) > 200 || !flood && len(got) < 250 {
+			t.Errorf("flood %v: %d lines", flood, len(got))
+		}
+	}
+}
+
+// What is counted already may come with its own number.
+func TestFoldCounts(t *testing.T) {
+	l, path := open(t)
+	line := deny("")
+	line.Words = []audit.Word{audit.Int("n", 40)}
+	for range 3 {
+		l.Fold(line)
+	}
+	l.Close()
+	total := int64(0)
+	for _, line := range lines(t, path) {
+		total += line.Count()
+	}
+	if total != 120 {
+		t.Errorf("%d are counted, not 120", total)
+	}
+}
+
 func TestTotals(t *testing.T) {
 	l, _ := open(t)
 	for i := range 2 * maxTotals {
