@@ -82,22 +82,29 @@ func dialled(r *report, l *lab, n int) error {
 	r.line("made-up names asked for outside", float64(asked), 1, "", "at least", asked >= 1)
 	r.most("made-up names asked for outside", float64(asked), float64(60*(minutes+1)), "")
 	r.same("connected, of those asked for", got["connected"], float64(asked))
-	lines, err := l.log()
-	if err != nil {
-		return err
-	}
-	looks := 0.0
-	for _, line := range lines {
-		if line.Gate == audit.Look {
-			looks++
-		}
-	}
-	questions := 0.0
+	questions, looks := 0.0, 0.0
 	for _, n := range seen.Queries {
 		questions += float64(n)
 	}
+	// The last lines are written a moment later.
+	for end := time.Now().Add(10 * time.Second); looks != questions && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if looks, err = l.looks(); err != nil {
+			return err
+		}
+	}
 	r.same("questions outside that the log lists", looks, questions)
 	return nil
+}
+
+// looks counts the questions to the host's resolver that the log lists.
+func (l *lab) looks() (n float64, err error) {
+	lines, err := l.log()
+	for _, line := range lines {
+		if line.Gate == audit.Look {
+			n++
+		}
+	}
+	return n, err
 }
 
 // madeUp is the i-th made-up name: 30 % of the questions.
