@@ -100,3 +100,30 @@ func TestRefused(t *testing.T) {
 		t.Errorf("received %v", m)
 	}
 }
+
+// Whatever the bytes: what is taken for a message is one that Send writes in the
+// same words.
+func FuzzReceive(f *testing.F) {
+	f.Add("ask=rules\nallow=a=b\nallow=")
+	f.Add("files=1\n=x")
+	f.Add("a")
+	f.Fuzz(func(t *testing.T, text string) {
+		m, err := parse(text)
+		if err != nil {
+			return
+		}
+		var again strings.Builder
+		for i, p := range m {
+			if i > 0 {
+				again.WriteByte('\n')
+			}
+			if p.Key == "" || strings.ContainsAny(p.Key, "=\n") || strings.Contains(p.Value, "\n") {
+				t.Fatalf("%q gave the line %q", text, p)
+			}
+			again.WriteString(p.Key + "=" + p.Value)
+		}
+		if again.String() != text {
+			t.Errorf("%q came back as %q", text, again.String())
+		}
+	})
+}

@@ -3,6 +3,7 @@ package http1
 import (
 	"bufio"
 	"errors"
+	"io"
 	"strings"
 	"testing"
 
@@ -29,4 +30,24 @@ func TestHeadBounds(t *testing.T) {
 			t.Errorf("%d bytes: %v, want %s", len(c.text), err, reason.HTTPTooLong)
 		}
 	}
+}
+
+// Whatever a server answers to an upgrade: what is passed on is the beginning of
+// it, the rest is still there to be read, and it is bounded.
+func FuzzSwitched(f *testing.F) {
+	f.Add("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\nraw")
+	f.Add("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\n\nbody")
+	f.Add("\r\n\r\nHTTP/1.1 101")
+	f.Fuzz(func(t *testing.T, answer string) {
+		var passed strings.Builder
+		r := bufio.NewReader(strings.NewReader(answer))
+		switched, err := Switched(&passed, r)
+		rest, rerr := io.ReadAll(r)
+		if rerr != nil || passed.String()+string(rest) != answer {
+			t.Fatalf("%q: %q was passed and %q is left, %v", answer, passed.String(), rest, err)
+		}
+		if switched && (err != nil || !strings.Contains(passed.String(), " 101")) {
+			t.Errorf("%q: taken for a switch, %v", answer, err)
+		}
+	})
 }
