@@ -25,6 +25,7 @@ import (
 const (
 	MaxSize    = 32 << 20 // bytes of a file, then a new one is asked for
 	maxPending = 1 << 20  // bytes that wait to be written, before flows are refused
+	maxHeld    = 4 << 20  // before lines about what was let out are dropped, and counted
 	maxKinds   = 512      // kinds of refusals that are counted at a time
 	newPerSec  = 10       // kinds a second that get a line of their own
 	newBurst   = 30
@@ -46,6 +47,7 @@ type Log struct {
 	asked   bool
 	pending []byte
 	failed  error
+	lost    int64 // lines that were dropped since the last note of it
 	wake    chan struct{}
 	done    chan struct{}
 	closing bool
@@ -115,12 +117,24 @@ func (l *Log) Usable() bool {
 	return l.failed == nil && len(l.pending)+audit.MaxLine <= maxPending
 }
 
-// Record queues a line about what has been let out already: it is not refused,
-// for there are no more of them than of flows.
+// Record queues a line about what has been let out already. It cannot be refused;
+// if the log cannot be written for long, it is dropped, and the log says so.
 func (l *Log) Record(line audit.Line) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if len(l.pending)+audit.MaxLine > maxHeld {
+		l.lost++
+		return
+	}
 	l.queue(line)
+}
+
+// tellLost notes how many lines were dropped; the caller holds mu.
+func (l *Log) tellLost() {
+	if l.lost > 0 && len(l.pending)+audit.MaxLine <= maxHeld {
+		l.queue(audit.Line{Verdict: audit.Note, Gate: audit.Run, Reason: reason.Dropped, Words: []audit.Word{audit.Int("n", l.lost)}})
+		l.lost = 0
+	}
 }
 
 // Fold counts a decision of which the guest can cause any number.
@@ -238,6 +252,7 @@ func (l *Log) write() {
 		}
 		l.mu.Lock()
 		l.unfold(l.closing)
+		l.tellLost()
 		batch, out, closing := l.pending, l.out, l.closing
 		retired := l.retired
 		l.pending, l.retired = nil, nil
@@ -256,6 +271,7 @@ func (l *Log) write() {
 			n = whole // the line that it broke off in is written again
 		}
 		l.pending = append(batch[n:], l.pending...)
+		l.tellLost()
 		if l.out == out { // else it was replaced meanwhile, and how it fared is of no interest
 			l.size += int64(n)
 			l.failed = err

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -141,6 +142,42 @@ func TestLongFlood(t *testing.T) {
 		if flood && len(got) > 200 || !flood && len(got) < 250 {
 			t.Errorf("flood %v: %d lines", flood, len(got))
 		}
+	}
+}
+
+// A log that cannot be written for long drops lines about what was let out, and
+// says how many when it can be again.
+func TestDroppedLines(t *testing.T) {
+	f, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := New(f, nil)
+	line := allow(strings.Repeat("a", 200) + ".example")
+	many := int64(2 * maxHeld / 200)
+	for range many {
+		l.Record(line)
+	}
+	if n := pendingBytes(l); n > maxHeld {
+		t.Errorf("%d bytes wait", n)
+	}
+	path := filepath.Join(t.TempDir(), "next")
+	next, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Replace(next)
+	l.Close()
+	written, dropped := int64(0), int64(0)
+	for _, line := range lines(t, path) {
+		if line.Reason == reason.Dropped {
+			dropped += line.Count()
+		} else {
+			written++
+		}
+	}
+	if dropped == 0 || written == 0 || written+dropped != many {
+		t.Errorf("%d lines are written and %d dropped, of %d", written, dropped, many)
 	}
 }
 
