@@ -13,11 +13,13 @@ import (
 	"testing"
 	"time"
 
+	"sb/lib/fd"
 	"sb/lib/manifest"
 	"sb/lib/reason"
 	"sb/lib/rule"
 	"sb/lib/wire"
 	"sb/sb-gate/journal"
+	"sb/sb-gate/link"
 
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
@@ -86,6 +88,37 @@ func TestSmallWindow(t *testing.T) {
 			t.Errorf("roomy %v: a buffer of %d, want %d", roomy, len(b), buffer)
 		}
 		c.Close()
+	}
+}
+
+// What an ended connection leaves in the stack is gone soon, and none has larger
+// buffers than it was given.
+func TestStackBounds(t *testing.T) {
+	m, _ := policyOf(t)
+	near, far, err := fd.Pair("frames", fd.Dgram)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer far.Close()
+	g := &gate{net: m.Network, flows: newFlows()}
+	if g.wire, err = link.New(near, filter(g.net), func(reason.Code) {}); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.openStack(g.wire); err != nil {
+		t.Fatal(err)
+	}
+	defer g.closeStack()
+	var rest tcpip.TCPTimeWaitTimeoutOption
+	var half tcpip.TCPLingerTimeoutOption
+	var sends tcpip.TCPSendBufferSizeRangeOption
+	var receives tcpip.TCPReceiveBufferSizeRangeOption
+	for _, o := range []tcpip.GettableTransportProtocolOption{&rest, &half, &sends, &receives} {
+		if err := g.stack.TransportProtocolOption(tcp.ProtocolNumber, o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if time.Duration(rest) != restTime || time.Duration(half) != partTime || sends.Max != roomyWindow || receives.Max != roomyWindow {
+		t.Errorf("%v %v %+v %+v", time.Duration(rest), time.Duration(half), sends, receives)
 	}
 }
 

@@ -144,6 +144,8 @@ func (f *flow) stands() bool {
 
 func (f *flow) touch() { f.active.Store(time.Now().UnixNano()) }
 
+func (f *flow) moved() int64 { return f.active.Load() }
+
 func (f *flow) quiet(now time.Time) bool {
 	return now.UnixNano()-f.active.Load() > int64(idleTime)
 }

@@ -43,12 +43,14 @@ type cutter interface {
 	reset(why reason.Code)
 	// stands says whether the rules in force would let it be what it is.
 	stands() bool
+	// moved is when a byte last did, in Unix nanoseconds.
+	moved() int64
 	// quiet is how long no byte has moved beyond what may be.
 	quiet(now time.Time) bool
 }
 
 func newFlows() *flows {
-	return &flows{max: flowLimit(), live: liveBytes(), open: map[cutter]bool{}, dials: map[stack.TransportEndpointID]slot{}, each: map[netip.AddrPort]int{},
+	return &flows{max: flowLimit(), live: liveBytes, open: map[cutter]bool{}, dials: map[stack.TransportEndpointID]slot{}, each: map[netip.AddrPort]int{},
 		answered: map[netip.AddrPort]bool{}, idle: make(chan struct{})}
 }
 

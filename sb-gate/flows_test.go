@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"net/netip"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -150,11 +151,66 @@ func TestMemoryBudget(t *testing.T) {
 	d.must(t, "198.18.3.0:80")
 }
 
+// With too much in memory, those connections are reset on which nothing has moved
+// for longest, until it is less.
+func TestRelieve(t *testing.T) {
+	fs := newFlows()
+	held := atomic.Uint64{}
+	held.Store(maxLive)
+	looked := make(chan struct{}, 1)
+	fs.live = func() uint64 {
+		select {
+		case looked <- struct{}{}:
+		default:
+		}
+		return held.Load()
+	}
+	var all []*fakeFlow
+	for i := range 24 {
+		f := &fakeFlow{at: int64(100 + i)}
+		fs.add(f)
+		all = append(all, f)
+	}
+	done := make(chan struct{})
+	ended := make(chan struct{})
+	go func() { fs.relieve(done); close(ended) }()
+	<-looked
+	<-looked
+	if n := cutOf(all); n != 0 {
+		t.Errorf("%d are reset at the bound", n)
+	}
+	held.Store(maxLive + 1)
+	<-looked
+	<-looked
+	<-looked
+	held.Store(maxLive)
+	close(done)
+	<-ended
+	for i, f := range all {
+		if was := len(f.ended) > 0; was != (i < cutOf(all)) || was && f.ended[0] != reason.MemoryBudget {
+			t.Errorf("flow %d: %v", i, f.ended)
+		}
+	}
+	if n := cutOf(all); n < 3 || n == len(all) {
+		t.Errorf("%d are reset", n)
+	}
+}
+
+func cutOf(all []*fakeFlow) (n int) {
+	for _, f := range all {
+		n += min(1, len(f.ended))
+	}
+	return n
+}
+
 // fakeFlow is one that is or is not allowed, and quiet.
 type fakeFlow struct {
 	allowed, idle bool
 	ended         []reason.Code
+	at            int64
 }
+
+func (f *fakeFlow) moved() int64 { return f.at }
 
 func (f *fakeFlow) reset(why reason.Code) { f.ended = append(f.ended, why) }
 func (f *fakeFlow) stands() bool          { return f.allowed }

@@ -155,6 +155,7 @@ func (g *gate) run(w wires, control *ctl.Conn, signals <-chan os.Signal) error {
 		go func() { ends <- g.control(control) }()
 	}
 	go g.flows.sweep(done)
+	go g.flows.relieve(done)
 	if err := fd.Ready(w.ready, say.Version); err != nil {
 		return err
 	}
