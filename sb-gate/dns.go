@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -14,6 +15,9 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
 	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
+	"gvisor.dev/gvisor/pkg/waiter"
 )
 
 // The gateway's two services (IANA).
@@ -25,50 +29,46 @@ const (
 	dnsIdleTime   = 5 * time.Second
 )
 
-// serveDNS passes the guest's questions, over UDP and TCP, to sb-dns. It parses
-// none of them.
+// serveDNS passes the guest's questions over UDP to sb-dns; those over TCP come
+// to handleDNS. The gate parses none of them.
 func (g *gate) serveDNS() error {
 	at := tcpip.FullAddress{NIC: nicID, Addr: tcpip.AddrFrom4(g.net.Gateway().As4()), Port: portDNS}
-	udp, err := gonet.DialUDP(g.stack, &at, nil, ipv4.ProtocolNumber)
-	if err != nil {
-		return fmt.Errorf("serve DNS on the gateway: %w", err)
+	var wq waiter.Queue
+	ep, terr := g.stack.NewEndpoint(udp.ProtocolNumber, ipv4.ProtocolNumber, &wq)
+	if terr != nil {
+		return fmt.Errorf("serve DNS on the gateway: %s", terr)
 	}
-	tcp, err := gonet.ListenTCP(g.stack, at, ipv4.ProtocolNumber)
-	if err != nil {
-		return fmt.Errorf("serve DNS on the gateway: %w", err)
+	conn := gonet.NewUDPConn(&wq, ep)
+	g.served = append(g.served, conn)
+	if terr := ep.Bind(at); terr != nil {
+		return fmt.Errorf("serve DNS on the gateway: %s", terr)
 	}
-	g.served = append(g.served, udp, listener{tcp})
-	go g.dnsUDP(udp)
-	go g.dnsTCP(tcp)
+	lost := &ep.Stats().(*tcpip.TransportEndpointStats).ReceiveErrors.ReceiveBufferOverflow
+	go g.dnsUDP(conn, lost)
 	return nil
 }
 
-// listener is one whose Close also ends who waits in Accept.
-type listener struct{ *gonet.TCPListener }
-
-func (l listener) Close() error {
-	l.Shutdown()
-	return l.TCPListener.Close()
-}
-
-func (g *gate) dnsUDP(conn net.PacketConn) {
+// dnsUDP answers questions; lost counts those that came too fast to be read.
+func (g *gate) dnsUDP(conn net.PacketConn, lost *tcpip.StatCounter) {
 	buf := make([]byte, wire.MaxMessage+1)
+	told := uint64(0)
 	for {
 		n, from, err := conn.ReadFrom(buf)
 		if err != nil {
 			return
+		}
+		if now := lost.Value(); now > told {
+			g.log.Fold(audit.Line{Verdict: audit.Deny, Gate: audit.DNS, Reason: reason.QueryBudget, Words: []audit.Word{audit.Int("n", int64(now-told))}})
+			told = now
 		}
 		if n > wire.MaxMessage {
 			g.denyQuery(reason.DNSMalformed)
 			continue
 		}
 		q := wire.Query{Message: append([]byte(nil), buf[:n]...)}
-		id, ok := g.dns.query(q, func(answer []byte) { conn.WriteTo(answer, from) })
-		if !ok {
+		if _, ok := g.dns.query(q, func(answer []byte) { conn.WriteTo(answer, from) }); !ok {
 			g.denyQuery(reason.QueryBudget)
-			continue
 		}
-		time.AfterFunc(dnsAnswerTime, func() { g.dns.forget(id) })
 	}
 }
 
@@ -76,30 +76,25 @@ func (g *gate) denyQuery(why reason.Code) {
 	g.log.Fold(audit.Line{Verdict: audit.Deny, Gate: audit.DNS, Reason: why})
 }
 
-func (g *gate) dnsTCP(l net.Listener) {
-	slots := make(chan struct{}, maxDNSConns)
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			return
-		}
-		select {
-		case slots <- struct{}{}:
-			go func() {
-				g.dnsConn(c)
-				<-slots
-			}()
-		default:
-			g.denyQuery(reason.QueryBudget)
-			c.Close()
-		}
+// handleDNS is called for each SYN to the gateway's DNS.
+func (g *gate) handleDNS(r *tcp.ForwarderRequest) {
+	if why := g.flows.takeOne(&g.flows.dns, maxDNSConns, reason.QueryBudget); why != "" {
+		g.denyQuery(why)
+		r.Complete(true)
+		return
+	}
+	defer g.flows.free(&g.flows.dns)
+	if c := g.shake(r, false); c != nil {
+		stop := context.AfterFunc(g.ctx, c.reset)
+		g.dnsConn(c)
+		stop()
+		c.part()
 	}
 }
 
 // dnsConn answers questions one after the other (RFC 7766: a length of two
 // bytes before each message).
 func (g *gate) dnsConn(c net.Conn) {
-	defer c.Close()
 	for {
 		c.SetDeadline(time.Now().Add(dnsIdleTime))
 		var head [2]byte

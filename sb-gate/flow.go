@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,10 +10,8 @@ import (
 	"sb/lib/reason"
 	"sb/lib/rule"
 
-	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
-	"gvisor.dev/gvisor/pkg/waiter"
 )
 
 // flow is one TCP connection of the guest's and its other half outside.
@@ -38,46 +35,43 @@ type flow struct {
 	over    bool
 }
 
-// handleTCP is called for each SYN of the guest's. The outer connection is made
-// first and the guest's handshake completed after it, so that a server which
-// refuses or is dead looks like one.
+// handleTCP is called for each SYN of the guest's that was admitted. The outer
+// connection is made first and the guest's handshake completed after it, so that
+// a server which refuses or is dead looks like one.
 func (g *gate) handleTCP(r *tcp.ForwarderRequest) {
-	addr := dialled(r.ID())
-	to, ok := g.admit(addr)
-	if !ok {
-		r.Complete(true) // RST: the guest sees "connection refused" at once
-		return
-	}
-	defer g.flows.free(&g.flows.tcp)
-	f := g.dialFlow(to)
+	id := r.ID()
+	slot, _ := g.flows.dial(id)
+	defer g.flows.leave(slot)
+	f := g.dialFlow(slot.to)
 	if f == nil {
 		r.Complete(true)
-		g.flows.dialled(addr)
+		g.flows.dialled(id, false)
 		return
 	}
 	defer g.flows.remove(f)
-	met := f.meet(r)
-	g.flows.dialled(addr)
+	met := f.meet(r, slot.roomy)
+	g.flows.dialled(id, met)
 	if met {
 		f.serve()
 	}
 }
 
 // admit judges a dial and takes a slot for it.
-func (g *gate) admit(addr netip.AddrPort) (target, bool) {
+func (g *gate) admit(id stack.TransportEndpointID) (slot, bool) {
+	addr := dialled(id)
 	to, v := g.judge(addr, rule.TCP)
 	if v.Allow && !g.log.Usable() {
 		v = rule.Verdict{Reason: reason.AuditUnavailable}
 	}
 	if v.Allow {
-		why := g.flows.take(addr)
+		why := g.flows.take(id, to)
 		if why == "" {
-			return to, true
+			return g.flows.dial(id)
 		}
 		v = rule.Verdict{Reason: why}
 	}
 	g.refuse(audit.TCP, to, addr.String(), v)
-	return to, false
+	return slot{}, false
 }
 
 // dialFlow makes the outer half; nil if there is none.
@@ -107,22 +101,17 @@ func (g *gate) dialFlow(to target) *flow {
 }
 
 // meet completes the guest's handshake. False: the flow is over.
-func (f *flow) meet(r *tcp.ForwarderRequest) bool {
+func (f *flow) meet(r *tcp.ForwarderRequest, roomy bool) bool {
 	if f.isOver() {
 		r.Complete(true)
 		return false
 	}
-	id := r.ID()
-	late := time.AfterFunc(meetTime, func() { f.g.giveUp(id) })
-	var wq waiter.Queue
-	ep, err := r.CreateEndpoint(&wq)
-	late.Stop()
-	r.Complete(err != nil)
-	if err != nil {
+	guest := f.g.shake(r, roomy)
+	if guest == nil {
 		f.reset(reason.Reset)
 		return false
 	}
-	guest := newGuestConn(&wq, ep)
+	f.outer.buffers = guest.buffers
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.over { // it was reset in the meantime, before there was a guest to tell
@@ -131,13 +120,6 @@ func (f *flow) meet(r *tcp.ForwarderRequest) bool {
 	}
 	f.guest = guest
 	return true
-}
-
-// giveUp ends a handshake that the guest has begun and does not complete.
-func (g *gate) giveUp(id stack.TransportEndpointID) {
-	if ep := g.stack.FindTransportEndpoint(ipv4.ProtocolNumber, tcp.ProtocolNumber, id, nicID); ep != nil {
-		ep.Abort()
-	}
 }
 
 // stands says whether the rules that are in force now would let the flow be.
@@ -161,6 +143,8 @@ func (f *flow) stands() bool {
 }
 
 func (f *flow) touch() { f.active.Store(time.Now().UnixNano()) }
+
+func (f *flow) moved() int64 { return f.active.Load() }
 
 func (f *flow) quiet(now time.Time) bool {
 	return now.UnixNano()-f.active.Load() > int64(idleTime)
@@ -260,7 +244,7 @@ func (f *flow) answer(why reason.Code, words []byte) {
 // finish ends both halves after everything was passed on.
 func (f *flow) finish(why reason.Code) {
 	if f.end(why, f.outer.close) {
-		f.guest.Close()
+		f.guest.part()
 	}
 }
 

@@ -7,22 +7,34 @@ import (
 	"time"
 
 	"sb/lib/reason"
+
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
 // flows is everything that is open to the outside or being opened, and the
 // bounds of it.
 type flows struct {
-	max int // TCP connections
+	max  int           // TCP connections
+	live func() uint64 // bytes that the gate holds
 
-	mu      sync.Mutex
-	open    map[cutter]bool
-	tcp     int // slots, from the judgement of a dial to the end of its flow
-	udp     int
-	pings   int
-	dialing int // TCP connections of which a half is not complete
-	each    map[netip.AddrPort]int
-	ended   bool          // nothing new is taken
-	idle    chan struct{} // closed when it has ended and nothing is open
+	mu       sync.Mutex
+	open     map[cutter]bool
+	tcp      int // slots, from the judgement of a dial to the end of its flow
+	roomy    int // of them, those with large buffers
+	udp      int
+	pings    int
+	dns      int                                // DNS over TCP
+	dials    map[stack.TransportEndpointID]slot // TCP connections of which a half is not complete
+	each     map[netip.AddrPort]int             // of them, to one destination
+	answered map[netip.AddrPort]bool            // destinations to which a dial has come about
+	ended    bool                               // nothing new is taken
+	idle     chan struct{}                      // closed when it has ended and nothing is open
+}
+
+// slot is the right to one TCP connection.
+type slot struct {
+	to    target
+	roomy bool // with large buffers
 }
 
 // cutter is a flow of either kind.
@@ -31,12 +43,15 @@ type cutter interface {
 	reset(why reason.Code)
 	// stands says whether the rules in force would let it be what it is.
 	stands() bool
+	// moved is when a byte last did, in Unix nanoseconds.
+	moved() int64
 	// quiet is how long no byte has moved beyond what may be.
 	quiet(now time.Time) bool
 }
 
 func newFlows() *flows {
-	return &flows{max: flowLimit(), open: map[cutter]bool{}, each: map[netip.AddrPort]int{}, idle: make(chan struct{})}
+	return &flows{max: flowLimit(), live: liveBytes, open: map[cutter]bool{}, dials: map[stack.TransportEndpointID]slot{}, each: map[netip.AddrPort]int{},
+		answered: map[netip.AddrPort]bool{}, idle: make(chan struct{})}
 }
 
 // flowLimit is how many flows the descriptors of this process allow: one each,
@@ -50,14 +65,17 @@ func flowLimit() int {
 	if syscall.Setrlimit(syscall.RLIMIT_NOFILE, &lim) != nil {
 		syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim)
 	}
-	spare := int64(lim.Cur) - reserveFiles - maxUDPFlows - maxPings
+	spare := int64(min(lim.Cur, 1<<30)) - reserveFiles - maxUDPFlows - maxPings
 	return int(max(16, min(maxFlows, spare)))
 }
 
-// take reserves a slot for a dial to addr, or says which bound is reached.
-func (fs *flows) take(addr netip.AddrPort) reason.Code {
+// take reserves a slot for the dial of id, or says which bound is reached. A
+// destination that answers is dialled even where dials to others, that do not,
+// have come in numbers.
+func (fs *flows) take(id stack.TransportEndpointID, to target) reason.Code {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
+	dialing := len(fs.dials)
 	switch {
 	case fs.ended:
 		return reason.GateEnd
@@ -65,24 +83,60 @@ func (fs *flows) take(addr netip.AddrPort) reason.Code {
 		return reason.DescriptorsOut
 	case fs.tcp >= fs.max:
 		return reason.FlowBudget
-	case fs.dialing >= maxDials || fs.each[addr] >= maxDialsEach:
+	case dialing >= maxDials || fs.each[to.addr] >= maxDialsEach || dialing >= maxDialsNew && !fs.answered[to.addr]:
 		return reason.DialBudget
+	case fs.live() > maxLive:
+		return reason.MemoryBudget
+	}
+	s := slot{to, fs.roomy < maxRoomy}
+	if s.roomy {
+		fs.roomy++
 	}
 	fs.tcp++
-	fs.dialing++
-	fs.each[addr]++
+	fs.dials[id] = s
+	fs.each[to.addr]++
 	return ""
 }
 
-// dialled gives back the part of a slot that bounds dials: both halves are
-// complete, or came to nothing.
-func (fs *flows) dialled(addr netip.AddrPort) {
+// dial is the slot that was taken for id, while its dial lasts.
+func (fs *flows) dial(id stack.TransportEndpointID) (s slot, ok bool) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	fs.dialing--
+	s, ok = fs.dials[id]
+	return s, ok
+}
+
+// dialled ends what bounds dials: both halves are complete (met), or came to
+// nothing.
+func (fs *flows) dialled(id stack.TransportEndpointID, met bool) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	addr := fs.dials[id].to.addr
+	delete(fs.dials, id)
 	if fs.each[addr]--; fs.each[addr] == 0 {
 		delete(fs.each, addr)
 	}
+	if !met || fs.answered[addr] {
+		return
+	}
+	for old := range fs.answered {
+		if len(fs.answered) < maxAnswered {
+			break
+		}
+		delete(fs.answered, old) // any: it loses no more than a precedence
+	}
+	fs.answered[addr] = true
+}
+
+// leave gives a slot back.
+func (fs *flows) leave(s slot) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	if s.roomy {
+		fs.roomy--
+	}
+	fs.tcp--
+	fs.settle()
 }
 
 // takeOne reserves one of most slots that n counts, or says why not.
@@ -109,7 +163,7 @@ func (fs *flows) free(n *int) {
 
 // settle tells who waits for the end that nothing is open; the caller holds mu.
 func (fs *flows) settle() {
-	if fs.ended && fs.tcp+fs.udp+fs.pings == 0 {
+	if fs.ended && fs.tcp+fs.udp+fs.pings+fs.dns == 0 {
 		close(fs.idle)
 	}
 }

@@ -3,64 +3,214 @@
 package main
 
 import (
+	"fmt"
 	"net/netip"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"sb/lib/reason"
+
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
 func at(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
 
-func TestFlowSlots(t *testing.T) {
-	fs := newFlows()
-	fs.max = 40
-	for i := range 40 {
-		addr := at("198.18.1.0:1")
-		if i >= maxDialsEach {
-			addr = netip.AddrPortFrom(addr.Addr(), uint16(100+i))
-		}
-		if why := fs.take(addr); why != "" {
-			t.Fatalf("slot %d: %s", i, why)
-		}
+// dialer makes dials from ports of its own.
+type dialer struct {
+	*flows
+	port uint16
+	last stack.TransportEndpointID // the last one that was taken
+}
+
+func (d *dialer) take(to string) reason.Code {
+	d.port++
+	id := stack.TransportEndpointID{RemotePort: d.port}
+	why := d.flows.take(id, target{addr: at(to)})
+	if why == "" {
+		d.last = id
 	}
-	if why := fs.take(at("198.18.1.0:9")); why != reason.DescriptorsOut { // max is below what may be: it is the descriptors
+	return why
+}
+
+// must takes a slot that there must be.
+func (d *dialer) must(t *testing.T, to string) slot {
+	t.Helper()
+	if why := d.take(to); why != "" {
+		t.Fatalf("a dial to %s: %s", to, why)
+	}
+	s, ok := d.dial(d.last)
+	if !ok {
+		t.Fatalf("the dial to %s is not known", to)
+	}
+	return s
+}
+
+// end ends the last dial and its flow.
+func (d *dialer) end(s slot, met bool) {
+	d.dialled(d.last, met)
+	d.leave(s)
+}
+
+func TestFlowBudget(t *testing.T) {
+	d := &dialer{flows: newFlows()}
+	d.max = 3
+	one := d.must(t, "198.18.1.0:1")
+	d.dialled(d.last, true)
+	d.must(t, "198.18.1.0:2")
+	d.must(t, "198.18.1.0:3")
+	if why := d.take("198.18.1.0:4"); why != reason.DescriptorsOut { // max is below what may be: it is the descriptors
 		t.Errorf("one too many: %s", why)
 	}
-	fs.dialled(at("198.18.1.0:1"))
-	if why := fs.take(at("198.18.1.0:9")); why != reason.DescriptorsOut {
-		t.Errorf("after a dial, whose flow goes on: %s", why)
+	d.leave(one)
+	d.must(t, "198.18.1.0:4")
+	if why := d.take("198.18.1.0:5"); why != reason.DescriptorsOut {
+		t.Errorf("another one too many: %s", why)
 	}
-	fs.free(&fs.tcp)
-	if why := fs.take(at("198.18.1.0:1")); why != "" {
-		t.Errorf("after a flow ended: %s", why)
-	}
-	if why := fs.take(at("198.18.1.0:1")); why == "" {
-		t.Error("another one")
-	}
-	fs.max = maxFlows
-	fs.tcp = maxFlows
-	if why := fs.take(at("198.18.1.0:9")); why != reason.FlowBudget {
+	d.max, d.tcp = maxFlows, maxFlows-1
+	d.must(t, "198.18.1.0:5")
+	if why := d.take("198.18.1.0:6"); why != reason.FlowBudget {
 		t.Errorf("at the most there can be: %s", why)
 	}
-	fs.tcp = 1
-	if why := fs.take(at("198.18.1.0:1")); why != reason.DialBudget {
-		t.Errorf("one dial too many to a destination: %s", why)
+}
+
+// TestD21Dials: dials that do not come about leave room for those to
+// destinations that answer.
+func TestD21Dials(t *testing.T) {
+	d := &dialer{flows: newFlows()}
+	good := d.must(t, "198.18.1.1:80")
+	d.end(good, true)
+	for i := range maxDialsNew {
+		d.must(t, fmt.Sprintf("198.18.2.%d:%d", i/maxDialsEach, 80))
 	}
-	if why := fs.take(at("198.18.1.0:9")); why != "" {
-		t.Errorf("another destination: %s", why)
+	if why := d.take("198.18.2.0:80"); why != reason.DialBudget {
+		t.Errorf("one too many to a destination: %q", why)
 	}
-	fs.dialing = maxDials
-	if why := fs.take(at("198.18.1.0:10")); why != reason.DialBudget {
-		t.Errorf("one dial too many: %s", why)
+	if why := d.take("198.18.3.0:80"); why != reason.DialBudget {
+		t.Errorf("one too many to any that has not answered: %q", why)
 	}
+	for range maxDialsEach {
+		good = d.must(t, "198.18.1.1:80")
+	}
+	if why := d.take("198.18.1.1:80"); why != reason.DialBudget {
+		t.Errorf("one too many to the one that answers: %q", why)
+	}
+	d.end(good, true)
+	d.must(t, "198.18.1.1:80")
+	for d.take("198.18.1.1:81") == "" { // nothing is known of another port
+		t.Fatal("another port is taken for the same destination")
+	}
+	for i := len(d.dials); i < maxDials; i++ {
+		d.answered[at(fmt.Sprintf("198.18.4.%d:80", i%200))] = true
+		d.must(t, fmt.Sprintf("198.18.4.%d:80", i%200))
+	}
+	d.answered[at("198.18.1.2:80")] = true
+	if why := d.take("198.18.1.2:80"); why != reason.DialBudget {
+		t.Errorf("one too many in all: %q", why)
+	}
+}
+
+// The destinations that answered are remembered within a bound.
+func TestAnsweredIsBounded(t *testing.T) {
+	d := &dialer{flows: newFlows()}
+	for i := range 2 * maxAnswered {
+		d.end(d.must(t, fmt.Sprintf("198.18.1.0:%d", i+1)), true)
+		d.end(d.must(t, fmt.Sprintf("198.18.2.0:%d", i+1)), false)
+	}
+	if len(d.answered) != maxAnswered || !d.answered[at(fmt.Sprintf("198.18.1.0:%d", 2*maxAnswered))] || len(d.each)+len(d.dials)+d.tcp+d.roomy != 0 {
+		t.Errorf("%d are remembered, the last one: %v; %d %d %d %d are left", len(d.answered), d.answered[at(fmt.Sprintf("198.18.1.0:%d", 2*maxAnswered))],
+			len(d.each), len(d.dials), d.tcp, d.roomy)
+	}
+}
+
+// Only so many connections have large buffers, and none is opened when too much
+// is held.
+func TestMemoryBudget(t *testing.T) {
+	d := &dialer{flows: newFlows()}
+	held := uint64(0)
+	d.live = func() uint64 { return held }
+	var all []slot
+	for i := range maxRoomy {
+		all = append(all, d.must(t, fmt.Sprintf("198.18.1.%d:80", i)))
+		if !all[i].roomy {
+			t.Fatalf("connection %d is not roomy", i)
+		}
+	}
+	if s := d.must(t, "198.18.2.0:80"); s.roomy {
+		t.Error("one too many is roomy")
+	}
+	d.leave(all[0])
+	if s := d.must(t, "198.18.2.0:80"); !s.roomy {
+		t.Error("none is roomy after one has ended")
+	}
+	held = maxLive + 1
+	if why := d.take("198.18.3.0:80"); why != reason.MemoryBudget {
+		t.Errorf("with too much in memory: %q", why)
+	}
+	held = maxLive
+	d.must(t, "198.18.3.0:80")
+}
+
+// With too much in memory, those connections are reset on which nothing has moved
+// for longest, until it is less.
+func TestRelieve(t *testing.T) {
+	fs := newFlows()
+	held := atomic.Uint64{}
+	held.Store(maxLive)
+	looked := make(chan struct{}, 1)
+	fs.live = func() uint64 {
+		select {
+		case looked <- struct{}{}:
+		default:
+		}
+		return held.Load()
+	}
+	var all []*fakeFlow
+	for i := range 24 {
+		f := &fakeFlow{at: int64(100 + i)}
+		fs.add(f)
+		all = append(all, f)
+	}
+	done := make(chan struct{})
+	ended := make(chan struct{})
+	go func() { fs.relieve(done); close(ended) }()
+	<-looked
+	<-looked
+	if n := cutOf(all); n != 0 {
+		t.Errorf("%d are reset at the bound", n)
+	}
+	held.Store(maxLive + 1)
+	<-looked
+	<-looked
+	<-looked
+	held.Store(maxLive)
+	close(done)
+	<-ended
+	for i, f := range all {
+		if was := len(f.ended) > 0; was != (i < cutOf(all)) || was && f.ended[0] != reason.MemoryBudget {
+			t.Errorf("flow %d: %v", i, f.ended)
+		}
+	}
+	if n := cutOf(all); n < 3 || n == len(all) {
+		t.Errorf("%d are reset", n)
+	}
+}
+
+func cutOf(all []*fakeFlow) (n int) {
+	for _, f := range all {
+		n += min(1, len(f.ended))
+	}
+	return n
 }
 
 // fakeFlow is one that is or is not allowed, and quiet.
 type fakeFlow struct {
 	allowed, idle bool
 	ended         []reason.Code
+	at            int64
 }
+
+func (f *fakeFlow) moved() int64 { return f.at }
 
 func (f *fakeFlow) reset(why reason.Code) { f.ended = append(f.ended, why) }
 func (f *fakeFlow) stands() bool          { return f.allowed }
@@ -88,7 +238,7 @@ func TestFlowsEnd(t *testing.T) {
 	if fs.add(good) {
 		t.Error("a flow begins after the end")
 	}
-	for _, why := range []reason.Code{fs.take(at("198.18.1.0:1")), fs.takeOne(&fs.pings, 9, reason.PingBudget)} {
+	for _, why := range []reason.Code{fs.take(stack.TransportEndpointID{}, target{}), fs.takeOne(&fs.pings, 9, reason.PingBudget)} {
 		if why != reason.GateEnd {
 			t.Errorf("after the end: %q", why)
 		}

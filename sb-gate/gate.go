@@ -20,9 +20,12 @@ import (
 
 // The bounds of what a guest can make the gate hold.
 const (
-	maxFlows       = 4096 // TCP connections
-	maxDials       = 256  // of them, still being dialled
-	maxDialsEach   = 16   // to one destination
+	maxFlows       = 10240 // TCP connections
+	maxRoomy       = 64    // of them, with large buffers
+	maxDials       = 256   // of them, still being dialled
+	maxDialsNew    = 192   // as long as none to the same destination has come about
+	maxDialsEach   = 16    // to one destination
+	maxAnswered    = 1024  // destinations that are remembered for it
 	maxUDPFlows    = 256
 	maxPings       = 32   // echo requests that wait for their answer
 	maxQueries     = 1024 // questions in flight to sb-dns
@@ -31,6 +34,7 @@ const (
 	proofTime      = 10 * time.Second
 	rawProofTime   = time.Second // where unproven bytes may pass, how long to wait for more of a beginning
 	dialTime       = 8 * time.Second
+	partTime       = 5 * time.Second // for the guest to take what was sent to it before the end
 	meetTime       = 5 * time.Second // for the guest to complete its handshake
 	resolveTime    = 10 * time.Second
 	lingerTime     = 5 * time.Second             // for a server to finish its answers before a refusal follows them

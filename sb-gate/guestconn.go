@@ -8,18 +8,26 @@ import (
 
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 	"gvisor.dev/gvisor/pkg/waiter"
 )
 
 // guestConn is the guest's half of a flow.
 type guestConn struct {
 	*gonet.TCPConn
-	ep tcpip.Endpoint
-	wq *waiter.Queue
+	ep      tcpip.Endpoint
+	wq      *waiter.Queue
+	buffers *pool
 }
 
-func newGuestConn(wq *waiter.Queue, ep tcpip.Endpoint) *guestConn {
-	return &guestConn{gonet.NewTCPConn(wq, ep), ep, wq}
+func newGuestConn(wq *waiter.Queue, ep tcpip.Endpoint, roomy bool) *guestConn {
+	c := &guestConn{gonet.NewTCPConn(wq, ep), ep, wq, roomyBuffers}
+	if !roomy {
+		c.buffers = smallBuffers
+		ep.SocketOptions().SetSendBufferSize(smallWindow, true)
+		ep.SocketOptions().SetReceiveBufferSize(smallWindow, true)
+	}
+	return c
 }
 
 // reset ends the connection with a RST.
@@ -35,7 +43,36 @@ func (c *guestConn) farewell(answer []byte) {
 	c.Write(answer)
 	c.CloseWrite()
 	io.Copy(io.Discard, c.TCPConn)
+	c.part()
+}
+
+// part closes the connection, and waits until the guest has taken what was sent
+// to it: as long as it has not, the connection holds memory, and so its slot. A
+// guest that takes too long is reset.
+func (c *guestConn) part() {
+	wait, notify := waiter.NewChannelEntry(waiter.EventHUp)
+	c.wq.EventRegister(&wait)
+	defer c.wq.EventUnregister(&wait)
 	c.Close()
+	late := time.NewTimer(partTime)
+	defer late.Stop()
+	for c.holds() {
+		select {
+		case <-notify:
+		case <-late.C:
+			c.reset()
+			return
+		}
+	}
+}
+
+// holds says whether a closed connection waits for something of the guest's.
+func (c *guestConn) holds() bool {
+	switch tcp.EndpointState(c.ep.State()) {
+	case tcp.StateTimeWait, tcp.StateClose, tcp.StateError:
+		return false
+	}
+	return true
 }
 
 // pass hands what the guest sends to fn until it ends. A buffer is taken when
@@ -62,9 +99,9 @@ var errNothingYet = errors.New("nothing to read yet")
 
 // passSome hands what is there to fn.
 func (c *guestConn) passSome(fn func([]byte) error) error {
-	buf := buffers.Get().(*[256 << 10]byte)
-	defer buffers.Put(buf)
-	w := tcpip.SliceWriter(buf[:])
+	buf := c.buffers.get()
+	defer c.buffers.put(buf)
+	w := tcpip.SliceWriter(buf)
 	res, terr := c.ep.Read(&w, tcpip.ReadOptions{})
 	switch {
 	case terr == nil:

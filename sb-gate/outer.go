@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -20,6 +19,7 @@ type outerConn struct {
 	raw  syscall.RawConn
 	at   netip.AddrPort // where it leads
 
+	buffers  *pool // of next; set before it is first called
 	up, down atomic.Int64
 	shut     atomic.Bool // our side has said its end
 }
@@ -63,10 +63,6 @@ func (c *outerConn) Write(b []byte) (total int, err error) {
 	return total, err
 }
 
-// buffers are held only while there is something in them: ten thousand idle
-// flows need none.
-var buffers = sync.Pool{New: func() any { return new([256 << 10]byte) }}
-
 // Read implements io.Reader.
 func (c *outerConn) Read(b []byte) (n int, err error) {
 	if rerr := c.raw.Read(func(fd uintptr) bool {
@@ -81,19 +77,19 @@ func (c *outerConn) Read(b []byte) (n int, err error) {
 // next waits until the server has sent something, then takes a buffer and hands
 // what is there to fn. io.EOF: the server has ended.
 func (c *outerConn) next(fn func([]byte) error) error {
-	var buf *[256 << 10]byte
+	var buf []byte
 	n, err := 0, error(nil)
 	rerr := c.raw.Read(func(fd uintptr) bool {
-		buf = buffers.Get().(*[256 << 10]byte)
-		if n, err = c.receive(fd, buf[:]); err != unix.EAGAIN {
+		buf = c.buffers.get()
+		if n, err = c.receive(fd, buf); err != unix.EAGAIN {
 			return true
 		}
-		buffers.Put(buf)
+		c.buffers.put(buf)
 		buf = nil
 		return false
 	})
 	if buf != nil {
-		defer buffers.Put(buf)
+		defer c.buffers.put(buf)
 	}
 	switch {
 	case rerr != nil:

@@ -77,7 +77,7 @@ func (g *gate) newProof(allow []string) (*selfProof, error) {
 	var random [8]byte
 	rand.Read(random[:])
 	// Nothing is below .invalid (RFC 6761), and no rule can be written for all of it.
-	p := &selfProof{g: g, name: "sb-" + hex.EncodeToString(random[:]) + ".invalid", dials: g.unreachable(allow)}
+	p := &selfProof{g: g, name: "sb-" + hex.EncodeToString(random[:]) + ".invalid", dials: g.unreachables(allow)}
 	near, far, err := fd.Pair("proof", fd.Dgram)
 	if err != nil {
 		return nil, err
@@ -104,8 +104,8 @@ func (g *gate) newProof(allow []string) (*selfProof, error) {
 	return p, nil
 }
 
-// unreachable are dials that no rule can allow, and one that these do not.
-func (g *gate) unreachable(allow []string) []netip.AddrPort {
+// unreachables are dials that no rule can allow, and one that these do not.
+func (g *gate) unreachables(allow []string) []netip.AddrPort {
 	all := []netip.Addr{g.net.Gateway(), g.net.Guest().Next()}
 	last := g.net.Pool.Masked().Addr().As4() // of the pool: it stands for a name when all others do
 	for bit := g.net.Pool.Bits(); bit < 32; bit++ {
@@ -164,9 +164,9 @@ func (p *selfProof) take(rec any) (answered bool, err error) {
 		if a.Allow {
 			return true, fmt.Errorf("sb-dns allowed %s", p.name)
 		}
-		return true, p.asks.dns.take(rec)
+		return true, p.asks.dns.handle(rec)
 	}
-	if err := p.g.dns.take(rec); err != nil {
+	if err := p.g.dns.handle(rec); err != nil {
 		return false, err
 	}
 	if _, ok := rec.(wire.Hello); ok {

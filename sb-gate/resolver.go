@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"sb/lib/audit"
 	"sb/lib/reason"
@@ -31,6 +32,7 @@ type resolver struct {
 type asked struct {
 	query wire.Query
 	send  func(message []byte)
+	late  *time.Timer // forgets it
 }
 
 // resolving is a dial that waits for addresses.
@@ -67,7 +69,7 @@ func (r *resolver) read() error {
 	for {
 		rec, err := r.conn.Next()
 		if err == nil {
-			err = r.take(rec)
+			err = r.handle(rec)
 		}
 		if err != nil {
 			return fmt.Errorf("the dns wire: %w", err)
@@ -75,8 +77,8 @@ func (r *resolver) read() error {
 	}
 }
 
-// take handles one record of sb-dns's.
-func (r *resolver) take(rec any) error {
+// handle handles one record of sb-dns's.
+func (r *resolver) handle(rec any) error {
 	switch rec := rec.(type) {
 	case wire.Answer:
 		return r.answer(rec)
@@ -109,13 +111,13 @@ func (r *resolver) waits(id uint32) bool {
 }
 
 // query asks sb-dns what to answer to the guest; send gets the answer's bytes,
-// once, or never. False: too many questions are in flight.
+// once, or never if they are late. False: too many questions are in flight.
 func (r *resolver) query(q wire.Query, send func([]byte)) (id uint32, ok bool) {
 	q.ID = r.last.Add(1)
 	r.mu.Lock()
 	ok = len(r.queries) < maxQueries
 	if ok {
-		r.queries[q.ID] = asked{q, send}
+		r.queries[q.ID] = asked{q, send, time.AfterFunc(dnsAnswerTime, func() { r.forget(q.ID) })}
 	}
 	r.mu.Unlock()
 	if ok && r.conn.Send(q) != nil {
@@ -144,18 +146,26 @@ func (r *resolver) askAgain() {
 
 // forget gives up waiting for an answer.
 func (r *resolver) forget(id uint32) {
+	r.take(id)
+}
+
+// take ends the waiting for an answer and returns who gets it, nil for nobody.
+// A timer that is stopped holds nothing: there are as many as questions in flight.
+func (r *resolver) take(id uint32) func(message []byte) {
 	r.mu.Lock()
-	delete(r.queries, id)
-	r.mu.Unlock()
+	defer r.mu.Unlock()
+	a, ok := r.queries[id]
+	if ok {
+		a.late.Stop()
+		delete(r.queries, id)
+	}
+	return a.send
 }
 
 // answer passes an answer to the guest: after the handle in it was entered, and
 // only if the rules here say so too.
 func (r *resolver) answer(a wire.Answer) error {
-	r.mu.Lock()
-	send := r.queries[a.ID].send
-	delete(r.queries, a.ID)
-	r.mu.Unlock()
+	send := r.take(a.ID)
 	line := audit.Line{Verdict: audit.Deny, Gate: audit.DNS, Name: a.Name, Reason: known(a.Reason), Rule: a.Rule}
 	if a.Type != "" && a.Type != "a" {
 		line.Words = []audit.Word{{Key: "type", Value: a.Type}}

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -62,6 +63,7 @@ func run(args []string) error {
 	if err := confineSelf(); err != nil {
 		return err
 	}
+	debug.SetMemoryLimit(memoryLimit)
 	return serve(m, set, w)
 }
 
@@ -154,6 +156,7 @@ func (g *gate) run(w wires, control *ctl.Conn, signals <-chan os.Signal, m *mani
 		go func() { ends <- g.control(control) }()
 	}
 	go g.flows.sweep(done)
+	go g.flows.relieve(done)
 	if err := fd.Ready(w.ready, say.Version); err != nil {
 		return err
 	}

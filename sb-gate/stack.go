@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net/netip"
+	"time"
 
 	"sb/lib/manifest"
 	"sb/sb-gate/frame"
@@ -20,9 +21,10 @@ import (
 
 const nicID = 1
 
-// maxHandlers bounds the SYNs that are being judged or dialled. It is above
-// what may be dialled, so that a refusal never waits for a dial.
-const maxHandlers = 4 * maxDials
+// restTime is how long the addresses of a connection rest after its end (RFC
+// 9293, 3.6). No old segment can turn up on this wire, so a port of the guest's
+// is free again as soon as its connection has ended, whoever ended it.
+const restTime = time.Duration(0)
 
 func filter(net manifest.Network) *frame.Filter {
 	return &frame.Filter{MTU: net.MTU, GuestMAC: manifest.GuestMAC, GatewayMAC: manifest.GatewayMAC,
@@ -40,7 +42,14 @@ func (g *gate) openStack(wire *link.Endpoint) error {
 	g.stack = s
 	sack := tcpip.TCPSACKEnabled(true)
 	s.SetTransportProtocolOption(tcp.ProtocolNumber, &sack)
-	s.SetTransportProtocolHandler(tcp.ProtocolNumber, tcp.NewForwarder(s, 0, maxHandlers, g.handleTCP).HandlePacket)
+	window := tcpip.TCPSendBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: roomyWindow, Max: roomyWindow}
+	s.SetTransportProtocolOption(tcp.ProtocolNumber, &window)
+	received := tcpip.TCPReceiveBufferSizeRangeOption(window)
+	s.SetTransportProtocolOption(tcp.ProtocolNumber, &received)
+	rest, half := tcpip.TCPTimeWaitTimeoutOption(restTime), tcpip.TCPLingerTimeoutOption(partTime)
+	s.SetTransportProtocolOption(tcp.ProtocolNumber, &rest)
+	s.SetTransportProtocolOption(tcp.ProtocolNumber, &half) // a half that the guest does not close
+	s.SetTransportProtocolHandler(tcp.ProtocolNumber, g.handleSegment(s))
 	s.SetTransportProtocolHandler(udp.ProtocolNumber, udp.NewForwarder(s, g.handleUDP).HandlePacket)
 	s.SetTransportProtocolHandler(icmp.ProtocolNumber4, g.handleICMP)
 
@@ -63,10 +72,6 @@ func (g *gate) openStack(wire *link.Endpoint) error {
 	// Every refused datagram is told of, however many there are: the errors go to
 	// the one machine that asked for them.
 	s.SetICMPLimit(1e9)
-	// No old segment can turn up on this wire, so a port of the guest's is free
-	// again as soon as its connection has ended, whoever ended it.
-	noWait := tcpip.TCPTimeWaitTimeoutOption(0)
-	s.SetTransportProtocolOption(tcp.ProtocolNumber, &noWait)
 	s.SetRouteTable([]tcpip.Route{{Destination: gateway.AddressWithPrefix.Subnet(), NIC: nicID}})
 	return nil
 }

@@ -188,6 +188,8 @@ func (f *udpFlow) stands() bool {
 	return v.Allow
 }
 
+func (f *udpFlow) moved() int64 { return f.active.Load() }
+
 func (f *udpFlow) quiet(now time.Time) bool {
 	return now.UnixNano()-f.active.Load() > int64(udpIdleTime)
 }

@@ -71,6 +71,23 @@ func TestLargeMessage(t *testing.T) {
 	}
 }
 
+// A message that does not end is given up when it is too long.
+func TestEndless(t *testing.T) {
+	a, b := pair(t)
+	go a.c.Write([]byte(strings.Repeat("a=b\n", (MaxMessage+100<<10)/4)))
+	if _, _, err := b.Receive(); err == nil || !strings.Contains(err.Error(), "more than") {
+		t.Errorf("%v", err)
+	}
+	if len(b.buf) > MaxMessage+64<<10 {
+		t.Errorf("%d bytes are held", len(b.buf))
+	}
+	c, d := pair(t) // the control
+	go c.Send(Message{{"ask", "alive"}})
+	if m, _, err := d.Receive(); err != nil || m.Get("ask") != "alive" {
+		t.Errorf("%v, %v", m, err)
+	}
+}
+
 func TestRefused(t *testing.T) {
 	a, b := pair(t)
 	for _, m := range []Message{{{"", "x"}}, {{"a=b", "x"}}, {{"a", "x\ny"}}, {{"a", strings.Repeat("x", MaxMessage)}}} {
@@ -82,4 +99,31 @@ func TestRefused(t *testing.T) {
 	if m, _, err := b.Receive(); err == nil {
 		t.Errorf("received %v", m)
 	}
+}
+
+// Whatever the bytes: what is taken for a message is one that Send writes in the
+// same words.
+func FuzzReceive(f *testing.F) {
+	f.Add("ask=rules\nallow=a=b\nallow=")
+	f.Add("files=1\n=x")
+	f.Add("a")
+	f.Fuzz(func(t *testing.T, text string) {
+		m, err := parse(text)
+		if err != nil {
+			return
+		}
+		var again strings.Builder
+		for i, p := range m {
+			if i > 0 {
+				again.WriteByte('\n')
+			}
+			if p.Key == "" || strings.ContainsAny(p.Key, "=\n") || strings.Contains(p.Value, "\n") {
+				t.Fatalf("%q gave the line %q", text, p)
+			}
+			again.WriteString(p.Key + "=" + p.Value)
+		}
+		if again.String() != text {
+			t.Errorf("%q came back as %q", text, again.String())
+		}
+	})
 }

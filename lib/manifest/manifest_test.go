@@ -112,3 +112,35 @@ func TestSize(t *testing.T) {
 		}
 	}
 }
+
+// Whatever the text: it is refused with its file's name, or it is a manifest that
+// is within its bounds and reads back as the same when it is written.
+func FuzzParse(f *testing.F) {
+	f.Add(full)
+	f.Add("[network]\nmtu = 65520\n[dns]\ndenied = \"refused\"")
+	f.Add("[run]\nenv = {a = \"\\u0000\"}\ncommand = ['']")
+	f.Fuzz(func(t *testing.T, text string) {
+		m, err := Parse("f.toml", []byte(text))
+		if err != nil {
+			if !strings.HasPrefix(err.Error(), "f.toml:") {
+				t.Errorf("%q: the error does not begin with the file: %v", text, err)
+			}
+			return
+		}
+		if key, err := m.check(); err != nil || !ValidName(m.Name) {
+			t.Fatalf("%q: %s: %v", text, key, err)
+		}
+		out, err := m.Encode()
+		if err != nil {
+			t.Fatalf("%q is not written: %v", text, err)
+		}
+		again, err := Parse("f.toml", out)
+		if err != nil {
+			t.Fatalf("%q was written as %q: %v", text, out, err)
+		}
+		twice, err := again.Encode()
+		if err != nil || string(twice) != string(out) {
+			t.Errorf("%q was written as %q and then as %q, %v", text, out, twice, err)
+		}
+	})
+}

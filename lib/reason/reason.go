@@ -69,6 +69,7 @@ const (
 	QueryBudget    Code = "query-budget"
 	PingBudget     Code = "ping-budget"
 	DescriptorsOut Code = "descriptors-out"
+	MemoryBudget   Code = "memory-budget"
 )
 
 // Failed outside.

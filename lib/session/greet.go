@@ -78,6 +78,8 @@ type untilGoAway struct {
 const (
 	yamuxHeader = 12
 	yamuxData   = 0
+	yamuxPing   = 2
+	yamuxSYN    = 1 // a flag: it opens a stream
 	yamuxGoAway = 3
 )
 
@@ -116,3 +118,34 @@ func (u *untilGoAway) next() error {
 func (u *untilGoAway) Write(b []byte) (int, error) { return u.w.Write(b) }
 
 func (u *untilGoAway) Close() error { return nil }
+
+// replies is the guest's side of the stream, as far as it is about streams that
+// this host has opened. A ping or a new stream of the guest's is dropped: yamux
+// answers them, and as long as the guest does not read, it holds each answer.
+type replies struct {
+	io.ReadWriteCloser
+	r    *bufio.Reader
+	left int // bytes of the frame that is being read
+}
+
+func (p *replies) Read(b []byte) (int, error) {
+	for p.left == 0 {
+		head, err := p.r.Peek(yamuxHeader)
+		if err != nil {
+			return 0, err
+		}
+		p.left = yamuxHeader
+		if head[1] == yamuxData {
+			p.left += int(binary.BigEndian.Uint32(head[8:]))
+		}
+		if head[1] == yamuxPing || binary.BigEndian.Uint16(head[2:])&yamuxSYN != 0 {
+			_, err := p.r.Discard(p.left)
+			if p.left = 0; err != nil {
+				return 0, err
+			}
+		}
+	}
+	n, err := p.r.Read(b[:min(len(b), p.left)])
+	p.left -= n
+	return n, err
+}

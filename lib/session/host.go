@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bufio"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -19,7 +20,7 @@ func NewHost(conn io.ReadWriteCloser) (*Host, error) {
 	if err := greet(conn); err != nil {
 		return nil, fmt.Errorf("open the guest stream: %w", err)
 	}
-	mux, err := yamux.Client(conn, config())
+	mux, err := yamux.Client(&replies{ReadWriteCloser: conn, r: bufio.NewReader(conn)}, config())
 	if err != nil {
 		return nil, fmt.Errorf("open the guest stream: %w", err)
 	}

@@ -1,13 +1,18 @@
 package session
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/binary"
 	"errors"
 	"io"
 	"net"
+	"runtime"
 	"strings"
 	"testing"
+	"testing/iotest"
+
+	"github.com/hashicorp/yamux"
 
 	"sb/lib/fd"
 )
@@ -124,6 +129,63 @@ func TestExitCode(t *testing.T) {
 	}
 }
 
+// A guest that pings without end, or opens streams without end, and reads nothing
+// makes the host hold nothing for it, and its commands go on.
+func TestGuestFloods(t *testing.T) {
+	near, far, err := fd.Pair("guest", fd.Stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer far.Close()
+	go func() { // a guest that floods before it serves
+		r := bufio.NewReader(far)
+		nonce, err := awaitHost(r)
+		if err != nil {
+			return
+		}
+		io.WriteString(far, greeting+nonce+"\n")
+		var flood []byte
+		for i := range 20_000 {
+			ping := [yamuxHeader]byte{0, yamuxPing, 0, 1, 8: byte(i >> 24), byte(i >> 16), byte(i >> 8), byte(i)}
+			flood = append(flood, ping[:]...)
+			open := [yamuxHeader]byte{0, 1, 0, 1} // a window update that opens a stream of an even number
+			binary.BigEndian.PutUint32(open[4:], uint32(2*i+2))
+			flood = append(flood, open[:]...)
+		}
+		far.Write(flood)
+		mux, err := yamux.Server(&untilGoAway{r: r, w: far}, config())
+		if err != nil {
+			return
+		}
+		acceptAll(mux, echo)
+	}()
+	before := runtime.NumGoroutine()
+	conn, err := net.FileConn(near)
+	if err != nil {
+		t.Fatal(err)
+	}
+	near.Close()
+	h, err := NewHost(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	p, err := h.Start(Command{}, io.Discard, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.CloseStdin()
+	if st, err := p.Wait(); err != nil || st.Code != 0 {
+		t.Errorf("a command after the flood: %+v, %v", st, err)
+	}
+	if n := runtime.NumGoroutine() - before; n > 100 {
+		t.Errorf("%d goroutines are left of the flood", n)
+	}
+	if n := h.mux.NumStreams(); n > 1 {
+		t.Errorf("%d streams are open", n)
+	}
+}
+
 type pipe struct {
 	io.Reader
 	io.Writer
@@ -160,6 +222,42 @@ func FuzzNext(f *testing.F) {
 			if typ < frameStart || typ > frameExit || len(b) > MaxFrame {
 				t.Fatalf("type %d, %d bytes", typ, len(b))
 			}
+		}
+	})
+}
+
+// Whatever frames the guest sends, and in whatever pieces: those that are no pings
+// and open no stream pass as they are, and nothing else does.
+func FuzzReplies(f *testing.F) {
+	frame := func(typ byte, flags byte, n byte, data string) string {
+		return string([]byte{0, typ, 0, flags, 0, 0, 0, 1, 0, 0, 0, n}) + data
+	}
+	f.Add([]byte(frame(yamuxData, 0, 3, "abc")+frame(yamuxPing, 1, 7, "")+frame(1, 2, 9, "")+frame(yamuxData, yamuxSYN, 2, "xy")+frame(yamuxGoAway, 0, 0, "")), 5)
+	f.Fuzz(func(t *testing.T, in []byte, piece int) {
+		piece = max(1, min(piece, 100))
+		r := &replies{ReadWriteCloser: pipe{}, r: bufio.NewReaderSize(iotest.OneByteReader(bytes.NewReader(in)), 64)}
+		var got []byte
+		for buf := make([]byte, piece); ; {
+			n, err := r.Read(buf)
+			got = append(got, buf[:n]...)
+			if err != nil {
+				break
+			}
+		}
+		var want []byte
+		for rest := in; len(rest) >= 12; {
+			size := 12
+			if rest[1] == 0 {
+				size += int(binary.BigEndian.Uint32(rest[8:12]))
+			}
+			whole := rest[:min(size, len(rest))]
+			if rest[1] != 2 && rest[3]&1 == 0 {
+				want = append(want, whole...)
+			}
+			rest = rest[len(whole):]
+		}
+		if !bytes.Equal(got, want) {
+			t.Errorf("% x passed as % x, want % x", in, got, want)
 		}
 	})
 }

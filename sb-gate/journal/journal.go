@@ -6,7 +6,8 @@
 // the first of its kind is a line at once, its repeats are counted and become a
 // line with their exact number (n=) after a second, two, four, up to a minute;
 // kinds that come too fast to have lines of their own are counted together by
-// gate and reason.
+// gate and reason. As long as that goes on, few other lines are written about
+// refusals.
 package journal
 
 import (
@@ -24,9 +25,12 @@ import (
 const (
 	MaxSize    = 32 << 20 // bytes of a file, then a new one is asked for
 	maxPending = 1 << 20  // bytes that wait to be written, before flows are refused
+	maxHeld    = 4 << 20  // before lines about what was let out are dropped, and counted
 	maxKinds   = 512      // kinds of refusals that are counted at a time
 	newPerSec  = 10       // kinds a second that get a line of their own
 	newBurst   = 30
+	inFlood    = 1 // lines a second instead, for floodTime after one that got none
+	floodTime  = time.Second
 	firstWait  = time.Second
 	longWait   = time.Minute
 )
@@ -43,14 +47,16 @@ type Log struct {
 	asked   bool
 	pending []byte
 	failed  error
+	lost    int64 // lines that were dropped since the last note of it
 	wake    chan struct{}
 	done    chan struct{}
 	closing bool
 
-	kinds  map[kind]*fold
-	tokens float64
-	filled time.Time
-	totals totals
+	kinds   map[kind]*fold
+	tokens  float64
+	filled  time.Time
+	flooded time.Time // when a kind last got no line of its own
+	totals  totals
 }
 
 // kind is what two refusals must share to be folded.
@@ -60,6 +66,9 @@ type kind struct {
 	name, addr         string
 	reason, rule, word string
 }
+
+// together says whether a kind is all of its gate and reason.
+func (k kind) together() bool { return k.name == "" && k.addr == "" }
 
 type fold struct {
 	n    int64
@@ -108,12 +117,24 @@ func (l *Log) Usable() bool {
 	return l.failed == nil && len(l.pending)+audit.MaxLine <= maxPending
 }
 
-// Record queues a line about what has been let out already: it is not refused,
-// for there are no more of them than of flows.
+// Record queues a line about what has been let out already. It cannot be refused;
+// if the log cannot be written for long, it is dropped, and the log says so.
 func (l *Log) Record(line audit.Line) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if len(l.pending)+audit.MaxLine > maxHeld {
+		l.lost++
+		return
+	}
 	l.queue(line)
+}
+
+// tellLost notes how many lines were dropped; the caller holds mu.
+func (l *Log) tellLost() {
+	if l.lost > 0 && len(l.pending)+audit.MaxLine <= maxHeld {
+		l.queue(audit.Line{Verdict: audit.Note, Gate: audit.Run, Reason: reason.Dropped, Words: []audit.Word{audit.Int("n", l.lost)}})
+		l.lost = 0
+	}
 }
 
 // Fold counts a decision of which the guest can cause any number.
@@ -125,13 +146,13 @@ func (l *Log) Fold(line audit.Line) {
 	f := l.kinds[k]
 	switch {
 	case f != nil:
-		f.n++
+		f.n += line.Count()
 	case len(l.kinds) < maxKinds && l.token():
 		l.kinds[k] = &fold{wait: firstWait, due: l.now().Add(firstWait)}
 		if len(l.pending) < maxPending {
 			l.queue(line)
 		} else {
-			l.kinds[k].n++
+			l.kinds[k].n += line.Count()
 		}
 	default:
 		l.foldTogether(line)
@@ -146,13 +167,17 @@ func (l *Log) foldTogether(line audit.Line) {
 		f = &fold{wait: firstWait, due: l.now().Add(firstWait)}
 		l.kinds[k] = f
 	}
-	f.n++
+	f.n += line.Count()
+	l.flooded = l.now()
 }
 
 // token takes one from the bucket that limits how fast new kinds get lines.
 func (l *Log) token() bool {
-	now := l.now()
-	l.tokens = min(newBurst, l.tokens+now.Sub(l.filled).Seconds()*newPerSec)
+	now, rate := l.now(), float64(newPerSec)
+	if l.flood() {
+		rate = inFlood
+	}
+	l.tokens = min(newBurst, l.tokens+now.Sub(l.filled).Seconds()*rate)
 	l.filled = now
 	if l.tokens < 1 {
 		return false
@@ -160,6 +185,8 @@ func (l *Log) token() bool {
 	l.tokens--
 	return true
 }
+
+func (l *Log) flood() bool { return l.now().Sub(l.flooded) < floodTime }
 
 // queue appends the line; the caller holds mu.
 func (l *Log) queue(line audit.Line) {
@@ -190,6 +217,9 @@ func (l *Log) unfold(all bool) {
 		if f.n == 0 {
 			delete(l.kinds, k)
 			continue
+		}
+		if !all && !k.together() && l.flood() && !l.token() {
+			continue // it is counted on
 		}
 		words := []audit.Word{audit.Int("n", f.n)}
 		if k.word != "" {
@@ -222,6 +252,7 @@ func (l *Log) write() {
 		}
 		l.mu.Lock()
 		l.unfold(l.closing)
+		l.tellLost()
 		batch, out, closing := l.pending, l.out, l.closing
 		retired := l.retired
 		l.pending, l.retired = nil, nil
@@ -240,6 +271,7 @@ func (l *Log) write() {
 			n = whole // the line that it broke off in is written again
 		}
 		l.pending = append(batch[n:], l.pending...)
+		l.tellLost()
 		if l.out == out { // else it was replaced meanwhile, and how it fared is of no interest
 			l.size += int64(n)
 			l.failed = err

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -97,6 +98,104 @@ func TestFlood(t *testing.T) {
 		if total != n || good != 1 || len(got) > 100 {
 			t.Errorf("many names %v: %d lines that count %d of %d refusals, %d allows", many, len(got), total, n, good)
 		}
+	}
+}
+
+// A flood that lasts is as short: half a minute of refusals, of a thousand kinds
+// that come again and again and of others that come once. Without a flood, each
+// kind has its lines.
+func TestLongFlood(t *testing.T) {
+	for _, flood := range []bool{true, false} {
+		l, path := open(t)
+		l.mu.Lock()
+		now := time.Now()
+		l.now = func() time.Time { return now }
+		l.mu.Unlock()
+		want := int64(0)
+		for step := range 300 { // a tenth of a second each
+			each := 1
+			if flood {
+				each = 800
+			}
+			for i := range each {
+				l.Fold(deny(fmt.Sprintf("x%d.example", (step*7+i)%1000)))
+				if flood && i%3 == 0 {
+					l.Fold(deny(fmt.Sprintf("y%d-%d.example", step, i)))
+					want++
+				}
+				want++
+			}
+			l.mu.Lock()
+			now = now.Add(100 * time.Millisecond)
+			l.unfold(false)
+			l.mu.Unlock()
+		}
+		l.Close()
+		total := int64(0)
+		got := lines(t, path)
+		for _, line := range got {
+			total += line.Count()
+		}
+		if total != want {
+			t.Errorf("flood %v: %d of %d are counted", flood, total, want)
+		}
+		if flood && len(got) > 200 || !flood && len(got) < 250 {
+			t.Errorf("flood %v: %d lines", flood, len(got))
+		}
+	}
+}
+
+// A log that cannot be written for long drops lines about what was let out, and
+// says how many when it can be again.
+func TestDroppedLines(t *testing.T) {
+	f, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := New(f, nil)
+	line := allow(strings.Repeat("a", 200) + ".example")
+	many := int64(2 * maxHeld / 200)
+	for range many {
+		l.Record(line)
+	}
+	if n := pendingBytes(l); n > maxHeld {
+		t.Errorf("%d bytes wait", n)
+	}
+	path := filepath.Join(t.TempDir(), "next")
+	next, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Replace(next)
+	l.Close()
+	written, dropped := int64(0), int64(0)
+	for _, line := range lines(t, path) {
+		if line.Reason == reason.Dropped {
+			dropped += line.Count()
+		} else {
+			written++
+		}
+	}
+	if dropped == 0 || written == 0 || written+dropped != many {
+		t.Errorf("%d lines are written and %d dropped, of %d", written, dropped, many)
+	}
+}
+
+// What is counted already may come with its own number.
+func TestFoldCounts(t *testing.T) {
+	l, path := open(t)
+	line := deny("")
+	line.Words = []audit.Word{audit.Int("n", 40)}
+	for range 3 {
+		l.Fold(line)
+	}
+	l.Close()
+	total := int64(0)
+	for _, line := range lines(t, path) {
+		total += line.Count()
+	}
+	if total != 120 {
+		t.Errorf("%d are counted, not 120", total)
 	}
 }
 
