@@ -27,9 +27,9 @@ import (
 )
 
 const (
-	maxBatch  = 64 // frames read before what was joined is handed on
 	maxPanics = 100
 	sockBuf   = 4 << 20 // asked for; an ordinary user gets what net.core.*mem_max allows
+	inboxSize = 1 << 20 // bytes for frames that are read in one call
 
 	// writeWait is how long a frame waits for a machine that does not read. Then
 	// it is dropped, as on any Ethernet: a stuck guest must not hold the stack.
@@ -44,6 +44,8 @@ type Endpoint struct {
 	dropped func(reason.Code) // told of every frame that was not let in
 
 	sending sync.Mutex
+	out     *batch
+	vectors vectors
 	stuck   bool // the machine did not take the last frame in time
 
 	dispatcher stack.NetworkDispatcher
@@ -72,7 +74,7 @@ func New(f *os.File, filter *frame.Filter, dropped func(reason.Code)) (*Endpoint
 	if err != nil {
 		return nil, fmt.Errorf("open the wire: %w", err)
 	}
-	return &Endpoint{conn: conn, raw: raw, filter: filter, dropped: dropped, ended: make(chan struct{})}, nil
+	return &Endpoint{conn: conn, raw: raw, filter: filter, dropped: dropped, out: newBatch(), ended: make(chan struct{})}, nil
 }
 
 // Wait implements stack.LinkEndpoint: it returns when the wire was closed.
@@ -103,24 +105,17 @@ func (e *Endpoint) IsAttached() bool { return e.dispatcher != nil }
 
 func (e *Endpoint) read() {
 	// One byte more than the largest frame, so that a longer one is seen as such.
-	buf := make([]byte, e.filter.MTU+frame.HeaderLen+1)
+	in := newInbox(e.filter.MTU + frame.HeaderLen + 1)
 	for e.err == nil {
 		var fail error
 		err := e.raw.Read(func(fd uintptr) bool {
-			for n := 0; n < maxBatch; n++ {
-				size, err := unix.Read(int(fd), buf)
-				switch {
-				case err == unix.EINTR:
-					continue
-				case err == unix.EAGAIN:
-					return n > 0
-				case err == unix.ECONNREFUSED || err == unix.ECONNRESET:
-					return n > 0 // the machine is not there yet, or no more
-				case err != nil:
-					fail = err
-					return true
-				}
-				e.guarded(func() { e.in(buf[:size]) })
+			fail = in.read(int(fd), e.take)
+			switch fail {
+			case unix.EAGAIN, unix.ECONNREFUSED, unix.ECONNRESET:
+				fail = nil // the last two: the machine is not there yet, or no more
+				return false
+			case unix.EINTR:
+				fail = nil
 			}
 			return true
 		})
@@ -138,6 +133,16 @@ func (e *Endpoint) read() {
 	e.once.Do(func() { close(e.ended) })
 }
 
+// take hands one frame to the stack, or drops it.
+func (e *Endpoint) take(b []byte) {
+	good, why := e.filter.Check(b)
+	if why != "" {
+		e.dropped(why)
+		return
+	}
+	e.guarded(func() { e.in(good) })
+}
+
 // guarded runs a part of the stack, which is large and parses what the guest
 // wrote. A panic in it costs what it was about, and too many of them the gate.
 func (e *Endpoint) guarded(fn func()) {
@@ -152,13 +157,8 @@ func (e *Endpoint) guarded(fn func()) {
 	fn()
 }
 
-// in hands one frame to the stack.
-func (e *Endpoint) in(b []byte) {
-	good, why := e.filter.Check(b)
-	if why != "" {
-		e.dropped(why)
-		return
-	}
+// in hands one good frame to the stack.
+func (e *Endpoint) in(good []byte) {
 	pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(good)})
 	defer pkt.DecRef()
 	pkt.LinkHeader().Consume(frame.HeaderLen)

@@ -32,6 +32,15 @@ func endpoint(t *testing.T) (*Endpoint, *os.File) {
 	return e, far
 }
 
+// send sends one frame.
+func (e *Endpoint) send(parts ...[]byte) {
+	e.sending.Lock()
+	defer e.sending.Unlock()
+	e.out.parts = append(e.out.parts, parts...)
+	e.queued()
+	e.flush()
+}
+
 // A machine that does not read is waited for once, by however many goroutines
 // send; when it reads again, frames come again.
 func TestDeafMachine(t *testing.T) {
@@ -42,7 +51,7 @@ func TestDeafMachine(t *testing.T) {
 	for range 8 {
 		all.Go(func() {
 			for range 2500 { // more than the socket holds
-				e.send([][]byte{frame})
+				e.send(frame)
 			}
 		})
 	}
@@ -59,7 +68,7 @@ func TestDeafMachine(t *testing.T) {
 	if n == 0 || n == 20000 {
 		t.Errorf("%d frames were on the wire", n)
 	}
-	e.send([][]byte{frame, {1, 2, 3}})
+	e.send(frame, []byte{1, 2, 3})
 	buf := make([]byte, 2000)
 	if size, _, err := unix.Recvfrom(int(far.Fd()), buf, unix.MSG_DONTWAIT); err != nil || size != 1003 {
 		t.Errorf("when it reads again: %d bytes, %v", size, err)

@@ -8,31 +8,55 @@ import (
 	"io"
 	"net"
 	"os"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// client measures from the guest, and prints JSON: connect and http are medians
-// in microseconds, cps connections a second.
+// client measures from the guest, and prints JSON.
 //
-//	client HOST:PORT NAMESERVER
-func client(args []string) {
-	host, port, _ := net.SplitHostPort(args[0])
+//	client latency HOST NAMESERVER    connect and http: medians in microseconds;
+//	                                  cps: connections a second
+//	client up|down HOST NAMESERVER S  rate: Gbit/s, and bytes, over S seconds
+func client(args []string) error {
+	what, host, nameserver := args[0], args[1], args[2]
+	ip, err := lookup(host, nameserver)
+	if err != nil {
+		return err
+	}
+	out := map[string]float64{}
+	if what == "latency" {
+		addr := net.JoinHostPort(ip, "80")
+		out["connect"], out["http"], out["cps"] = connects(addr, 300), requests(addr, host, 1000), rate(addr, host, 2*time.Second)
+	} else {
+		seconds, err := strconv.ParseFloat(args[3], 64)
+		if err != nil {
+			return err
+		}
+		moved, took, err := load(what, net.JoinHostPort(ip, loadPort), host, time.Duration(seconds*float64(time.Second)))
+		if err != nil {
+			return err
+		}
+		out["bytes"], out["rate"] = moved, moved*8/took.Seconds()/1e9
+	}
+	return json.NewEncoder(os.Stdout).Encode(out)
+}
+
+// lookup asks a nameserver for a name; an address is what it is.
+func lookup(host, nameserver string) (string, error) {
+	if net.ParseIP(host) != nil {
+		return host, nil
+	}
 	resolver := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		var d net.Dialer
-		return d.DialContext(ctx, network, args[1]+":53")
+		return d.DialContext(ctx, network, nameserver+":53")
 	}}
-	if net.ParseIP(host) == nil {
-		ips, err := resolver.LookupHost(context.Background(), host)
-		if err != nil {
-			fail(err)
-		}
-		host, args[0] = ips[0], host
+	ips, err := resolver.LookupHost(context.Background(), host)
+	if err != nil {
+		return "", err
 	}
-	addr := net.JoinHostPort(host, port)
-	out := map[string]float64{"connect": connects(addr, 300), "http": requests(addr, args[0], 1000), "cps": rate(addr, args[0], 2*time.Second)}
-	json.NewEncoder(os.Stdout).Encode(out)
+	return ips[0], nil
 }
 
 func fail(err error) {

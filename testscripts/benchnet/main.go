@@ -22,6 +22,7 @@ import (
 
 var (
 	rounds  = flag.Int("rounds", 5, "rounds, interleaved; medians are compared")
+	only    = flag.String("only", "", "one `gateway`'s rows alone")
 	seconds = flag.Float64("seconds", 3, "of each throughput measurement")
 )
 
@@ -33,25 +34,31 @@ const (
 
 func main() {
 	flag.Parse()
-	if len(flag.Args()) > 0 && flag.Arg(0) == "client" {
-		client(flag.Args()[1:])
+	switch flag.Arg(0) {
+	case "client":
+		end(client(flag.Args()[1:]))
+		return
+	case "server":
+		end(serveLoad(flag.Arg(1)))
 		return
 	}
 	if os.Getenv(toolsVar) == "" {
 		dir, err := build()
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "benchnet:", err)
-			os.Exit(1)
-		}
+		end(err)
 		defer os.RemoveAll(dir)
 	}
 	os.Exit(world.Main(func() int {
-		if err := bench(flag.Args()); err != nil {
-			fmt.Fprintln(os.Stderr, "benchnet:", err)
-			return 1
-		}
+		end(bench(flag.Args()))
 		return 0
 	}))
+}
+
+// end ends the program if something went wrong.
+func end(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "benchnet:", err)
+		os.Exit(1)
+	}
 }
 
 // build makes the pump and the peer, where the module proxy can be reached.

@@ -6,16 +6,14 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"strings"
-	"syscall"
-	"time"
-
 	"sb/testscripts/world"
+	"strings"
 )
 
-// bench_ is the servers and the figures so far.
+// bench_ is the server of the load and the figures so far.
 type bench_ struct {
-	servers []*exec.Cmd
+	self    string
+	server  *exec.Cmd
 	figures map[string]map[string][]float64 // by gateway and MTU, by what was measured
 }
 
@@ -25,23 +23,20 @@ func newBench() (*bench_, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, port := range []string{"5201", "5202"} {
-		cmd := exec.Command("nsenter", "--target", fmt.Sprint(pid), "--net", "iperf3", "-s", "-B", world.Other, "-p", port)
-		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-		if err := cmd.Start(); err != nil {
-			return nil, fmt.Errorf("start iperf3: %w", err)
-		}
-		b.servers = append(b.servers, cmd)
+	if b.self, err = os.Executable(); err != nil {
+		return nil, err
 	}
-	time.Sleep(300 * time.Millisecond) // iperf3 tells nobody that it listens
-	return b, nil
+	// As systemd sets it on a host; a new network namespace begins with 10.
+	if err := os.WriteFile("/proc/sys/net/unix/max_dgram_qlen", []byte("512"), 0); err != nil {
+		return nil, err
+	}
+	b.server, err = startProcess(0, true, nil, "nsenter", "--target", fmt.Sprint(pid), "--net", b.self, "server", world.CDN+":"+loadPort)
+	return b, err
 }
 
 func (b *bench_) close() {
-	for _, c := range b.servers {
-		c.Process.Kill()
-		c.Wait()
-	}
+	b.server.Process.Kill()
+	b.server.Wait()
 }
 
 func (b *bench_) note(g gateway, what string, v float64) {
@@ -59,6 +54,9 @@ func (b *bench_) get(name string, mtu int, what string) float64 {
 func (b *bench_) each(f func(g gateway, r *running) error) error {
 	for range *rounds {
 		for _, g := range gateways {
+			if *only != "" && *only != g.name {
+				continue
+			}
 			dir, err := os.MkdirTemp("", "sb-benchnet-")
 			if err != nil {
 				return err
@@ -88,33 +86,17 @@ func (r *running) in(args ...string) ([]byte, error) {
 	return out, err
 }
 
-// throughput: one TCP stream each way.
+// throughput: one TCP stream each way, of HTTP, which the gate reads.
 func (b *bench_) throughput() error {
 	return b.each(func(g gateway, r *running) error {
 		for _, way := range []string{"up", "down"} {
-			args := []string{"iperf3", "-c", world.Other, "-p", "5201", "-t", fmt.Sprint(*seconds), "-J"}
-			if way == "down" {
-				args = append(args, "-R")
-			}
 			before := r.cpu()
-			out, err := r.in(args...)
+			got, err := b.client(g, r, way, fmt.Sprint(*seconds))
 			if err != nil {
 				return err
 			}
-			cpu := r.cpu() - before
-			var result struct {
-				End struct {
-					Received struct {
-						Bytes float64 `json:"bytes"`
-						Rate  float64 `json:"bits_per_second"`
-					} `json:"sum_received"`
-				} `json:"end"`
-			}
-			if err := json.Unmarshal(out, &result); err != nil {
-				return err
-			}
-			b.note(g, way, result.End.Received.Rate/1e9)
-			b.note(g, way+" cpu", cpu/(result.End.Received.Bytes/1e9))
+			b.note(g, way, got["rate"])
+			b.note(g, way+" cpu", (r.cpu()-before)/(got["bytes"]/1e9))
 		}
 		return nil
 	})
@@ -122,28 +104,30 @@ func (b *bench_) throughput() error {
 
 // latency: connects, requests on a kept connection, connections a second.
 func (b *bench_) latency() error {
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
 	return b.each(func(g gateway, r *running) error {
-		target := world.CDN + ":80"
-		if g.name == "sb-gate" {
-			target = "fast.example.org:80" // its handle: looked up first, as a guest does
-		}
-		out, err := r.in(self, "client", target, g.gw)
-		if err != nil {
-			return err
-		}
-		var got map[string]float64
-		if err := json.Unmarshal(out, &got); err != nil {
-			return fmt.Errorf("%w: %s", err, out)
-		}
+		got, err := b.client(g, r, "latency")
 		for what, v := range got {
 			b.note(g, what, v)
 		}
-		return nil
+		return err
 	})
+}
+
+// client measures something in the guest.
+func (b *bench_) client(g gateway, r *running, args ...string) (got map[string]float64, err error) {
+	host := world.CDN
+	if g.name == "sb-gate" {
+		host = "fast.example.org" // its handle: looked up first, as a guest does
+	}
+	args = append([]string{b.self, "client", args[0], host, g.gw}, args[1:]...)
+	out, err := r.in(args...)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(out, &got); err != nil {
+		return nil, fmt.Errorf("%w: %s", err, out)
+	}
+	return got, nil
 }
 
 // verdict prints the table and compares with the limits.
