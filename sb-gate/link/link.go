@@ -23,13 +23,11 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
-	"gvisor.dev/gvisor/pkg/tcpip/stack/gro"
 )
 
 const (
 	maxPanics = 100
 	sockBuf   = 4 << 20 // asked for; an ordinary user gets what net.core.*mem_max allows
-	inboxSize = 1 << 20 // bytes for frames that are read in one call
 
 	// writeWait is how long a frame waits for a machine that does not read. Then
 	// it is dropped, as on any Ethernet: a stuck guest must not hold the stack.
@@ -49,7 +47,7 @@ type Endpoint struct {
 	stuck   bool // the machine did not take the last frame in time
 
 	dispatcher stack.NetworkDispatcher
-	gro        gro.GRO
+	run        run
 	panics     int
 	ended      chan struct{}
 	err        error
@@ -95,8 +93,6 @@ func (e *Endpoint) Attach(d stack.NetworkDispatcher) {
 		return
 	}
 	e.dispatcher = d
-	e.gro.Init(true)
-	e.gro.Dispatcher = d
 	go e.read()
 }
 
@@ -119,7 +115,7 @@ func (e *Endpoint) read() {
 			}
 			return true
 		})
-		e.guarded(e.gro.Flush)
+		e.guarded(e.hand)
 		if fail == nil {
 			fail = err
 		}
@@ -133,14 +129,17 @@ func (e *Endpoint) read() {
 	e.once.Do(func() { close(e.ended) })
 }
 
-// take hands one frame to the stack, or drops it.
+// take adds one frame to those that are handed to the stack, or drops it.
 func (e *Endpoint) take(b []byte) {
 	good, why := e.filter.Check(b)
 	if why != "" {
 		e.dropped(why)
 		return
 	}
-	e.guarded(func() { e.in(good) })
+	if !e.run.join(good) {
+		e.guarded(e.hand)
+		e.run.begin(good)
+	}
 }
 
 // guarded runs a part of the stack, which is large and parses what the guest
@@ -157,15 +156,20 @@ func (e *Endpoint) guarded(fn func()) {
 	fn()
 }
 
-// in hands one good frame to the stack.
-func (e *Endpoint) in(good []byte) {
-	pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(good)})
+// hand gives the stack what was joined, if anything.
+func (e *Endpoint) hand() {
+	if len(e.run.parts) == 0 {
+		return
+	}
+	packet := e.run.packet()
+	e.run.end()
+	pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithView(packet)})
 	defer pkt.DecRef()
-	pkt.LinkHeader().Consume(frame.HeaderLen)
-	pkt.NetworkProtocolNumber = header.Ethernet(good).Type()
+	head, _ := pkt.LinkHeader().Consume(frame.HeaderLen)
+	pkt.NetworkProtocolNumber = header.Ethernet(head).Type()
 	// There is no noise on this wire. A wrong checksum can only be meant.
 	pkt.RXChecksumValidated = true
-	e.gro.Enqueue(pkt)
+	e.dispatcher.DeliverNetworkPacket(pkt.NetworkProtocolNumber, pkt)
 }
 
 // MTU implements stack.LinkEndpoint.

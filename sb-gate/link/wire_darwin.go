@@ -6,7 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-type vectors struct{} // macOS has no call for many frames
+// macOS has no call for many frames.
+type vectors struct{}
+
+func (vectors) into([][]byte) {}
 
 // write writes what is left of the batch, and reports whether the machine does
 // not take it because it does not read.
@@ -33,16 +36,11 @@ func (e *Endpoint) write(fd int) (full bool) {
 	return false
 }
 
-// inbox is where frames are read to.
-type inbox struct{ frame []byte }
-
-func newInbox(size int) *inbox { return &inbox{make([]byte, size)} }
-
-// read reads the frames that are there, a batch at most, and calls each with
-// them.
+// read reads the frames that are there, as many as there is room for, and calls
+// each with them. They stay as they are until it is called again.
 func (in *inbox) read(fd int, each func([]byte)) error {
-	for n := 0; n < maxBatch; {
-		size, err := unix.Read(fd, in.frame)
+	for n := 0; n < len(in.frames); {
+		size, err := unix.Read(fd, in.frames[n])
 		switch {
 		case err == unix.EINTR:
 			continue
@@ -51,7 +49,7 @@ func (in *inbox) read(fd int, each func([]byte)) error {
 		case err != nil:
 			return err
 		}
-		each(in.frame[:size])
+		each(in.frames[n][:size])
 		n++
 	}
 	return nil

@@ -55,34 +55,25 @@ func (e *Endpoint) write(fd int) (full bool) {
 	return false
 }
 
-// inbox is where frames are read to.
-type inbox struct {
-	frames [][]byte
-	v      vectors
-}
-
-// newInbox has room for some frames of size bytes.
-func newInbox(size int) *inbox {
-	in := &inbox{}
-	for range min(maxBatch, max(8, inboxSize/size)) {
-		in.frames = append(in.frames, make([]byte, size))
-		in.v.parts = append(in.v.parts, rawfile.IovecFromBytes(in.frames[len(in.frames)-1]))
+// into describes empty frames, to be read to.
+func (v *vectors) into(frames [][]byte) {
+	for _, f := range frames {
+		v.parts = append(v.parts, rawfile.IovecFromBytes(f))
 	}
-	for i := range in.v.parts {
-		in.v.frames = append(in.v.frames, message(in.v.parts[i:i+1]))
+	for i := range v.parts {
+		v.frames = append(v.frames, message(v.parts[i:i+1]))
 	}
-	return in
 }
 
 // read reads the frames that are there, as many as there is room for, and calls
-// each with them.
+// each with them. They stay as they are until it is called again.
 func (in *inbox) read(fd int, each func([]byte)) error {
-	n, _, err := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&in.v.frames[0])), uintptr(len(in.v.frames)), unix.MSG_DONTWAIT, 0, 0)
+	n, _, err := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&in.vectors.frames[0])), uintptr(len(in.frames)), unix.MSG_DONTWAIT, 0, 0)
 	if err != 0 {
 		return err
 	}
 	for i := range n {
-		each(in.frames[i][:in.v.frames[i].Len])
+		each(in.frames[i][:in.vectors.frames[i].Len])
 	}
 	return nil
 }
