@@ -15,6 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+func testFilter(mtu int) *frame.Filter {
+	net := manifest.Network{Pool: netip.MustParsePrefix(manifest.DefaultPool), MTU: mtu}
+	return &frame.Filter{MTU: mtu, GuestMAC: manifest.GuestMAC, GatewayMAC: manifest.GatewayMAC, Guest: net.Guest(), Gateway: net.Gateway(), Subnet: net.Subnet()}
+}
+
 // endpoint is one on a wire whose far end is returned too.
 func endpoint(t *testing.T) (*Endpoint, *os.File) {
 	t.Helper()
@@ -22,9 +27,7 @@ func endpoint(t *testing.T) (*Endpoint, *os.File) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	net := manifest.Network{Pool: netip.MustParsePrefix(manifest.DefaultPool), MTU: 1500}
-	e, err := New(near, &frame.Filter{MTU: 1500, GuestMAC: manifest.GuestMAC, GatewayMAC: manifest.GatewayMAC,
-		Guest: net.Guest(), Gateway: net.Gateway(), Subnet: net.Subnet()}, func(reason.Code) {})
+	e, err := New(near, testFilter(1500), func(reason.Code) {})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,8 @@ import (
 //
 //	client latency HOST NAMESERVER    connect and http: medians in microseconds;
 //	                                  cps: connections a second
+//	client hold HOST NAMESERVER N     says how many connections it holds, each
+//	                                  after a request, until its input ends
 //	client up|down HOST NAMESERVER S  rate: Gbit/s, and bytes, over S seconds
 func client(args []string) error {
 	what, host, nameserver := args[0], args[1], args[2]
@@ -26,10 +28,17 @@ func client(args []string) error {
 		return err
 	}
 	out := map[string]float64{}
-	if what == "latency" {
-		addr := net.JoinHostPort(ip, "80")
+	addr := net.JoinHostPort(ip, "80")
+	switch what {
+	case "latency":
 		out["connect"], out["http"], out["cps"] = connects(addr, 300), requests(addr, host, 1000), rate(addr, host, 2*time.Second)
-	} else {
+	case "hold":
+		n, err := strconv.Atoi(args[3])
+		if err != nil {
+			return err
+		}
+		return hold(addr, host, n)
+	default:
 		seconds, err := strconv.ParseFloat(args[3], 64)
 		if err != nil {
 			return err
@@ -141,4 +150,36 @@ func rate(addr, host string, d time.Duration) float64 {
 	}
 	wait.Wait()
 	return float64(n.Load()) / d.Seconds()
+}
+
+// hold opens n connections, 16 at a time, makes a request on each and keeps them
+// until the input ends.
+func hold(addr, host string, n int) error {
+	var mu sync.Mutex
+	var all []net.Conn
+	var wait sync.WaitGroup
+	for worker := range 16 {
+		wait.Go(func() {
+			for i := worker; i < n; i += 16 {
+				c, err := net.Dial("tcp", addr)
+				if err == nil {
+					err = ask(c, bufio.NewReader(c), host)
+				}
+				if err != nil {
+					fmt.Fprintln(os.Stderr, err)
+					return
+				}
+				mu.Lock()
+				all = append(all, c)
+				mu.Unlock()
+			}
+		})
+	}
+	wait.Wait()
+	if len(all) < n {
+		return fmt.Errorf("%d of %d connections were opened", len(all), n)
+	}
+	fmt.Println(len(all))
+	_, err := io.Copy(io.Discard, os.Stdin)
+	return err
 }

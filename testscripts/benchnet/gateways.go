@@ -65,10 +65,31 @@ func (r *running) cpu() float64 {
 	return (user + system) / 100
 }
 
+// resident is the gateway's memory, in MiB.
+func (r *running) resident() float64 {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.process.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	kib := 0.0
+	for line := range strings.Lines(string(text)) {
+		fmt.Sscanf(line, "VmRSS: %f kB", &kib)
+	}
+	return kib / 1024
+}
+
 // startProcess starts a program; if it says something on stdout when it is
 // ready, that is waited for.
 func startProcess(clone uintptr, waits bool, files []*os.File, name string, args ...string) (*exec.Cmd, error) {
+	return startProcessOn(nil, clone, waits, files, name, args...)
+}
+
+// startProcessOn starts it with an input.
+func startProcessOn(input *os.File, clone uintptr, waits bool, files []*os.File, name string, args ...string) (*exec.Cmd, error) {
 	cmd := exec.Command(name, args...)
+	if input != nil {
+		cmd.Stdin = input
+	}
 	cmd.ExtraFiles = files
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: clone, Pdeathsig: syscall.SIGKILL}
 	var errs bytes.Buffer

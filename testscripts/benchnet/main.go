@@ -3,7 +3,7 @@
 // servers in another namespace, interleaved rounds. It needs root, gvproxy (built
 // from the module proxy) and passt (Debian's package).
 //
-//	benchnet [-rounds N] [-seconds S] [throughput|latency]…
+//	benchnet [-rounds N] [-seconds S] [-flows N] [throughput|latency|memory]…
 //
 // It prints the table with the wire and the MTU of each row, and exits 1 if a
 // figure misses its limit. Inspection and the audit log are on.
@@ -23,6 +23,7 @@ import (
 var (
 	rounds  = flag.Int("rounds", 5, "rounds, interleaved; medians are compared")
 	only    = flag.String("only", "", "one `gateway`'s rows alone")
+	flows   = flag.Int("flows", 4000, "connections that are held to measure memory")
 	seconds = flag.Float64("seconds", 3, "of each throughput measurement")
 )
 
@@ -81,7 +82,7 @@ func build() (string, error) {
 
 func bench(parts []string) error {
 	if len(parts) == 0 {
-		parts = []string{"throughput", "latency"}
+		parts = []string{"throughput", "latency", "memory"}
 	}
 	b, err := newBench()
 	if err != nil {
@@ -94,6 +95,8 @@ func bench(parts []string) error {
 			err = b.throughput()
 		case "latency":
 			err = b.latency()
+		case "memory":
+			err = b.memory()
 		default:
 			err = fmt.Errorf("there is no %q", p)
 		}
