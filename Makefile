@@ -23,7 +23,7 @@ BUILD_VM = go build $(GOFLAGS_BUILD) -o $(BIN)/ ./sb-vm
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build test check run bench mutate fuzz install uninstall clean tidy
+.PHONY: help deps build test check run bench bench-net mutate fuzz install uninstall clean tidy
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -48,6 +48,9 @@ run: ## install, build, boot a sandbox and show what its network reaches
 
 bench: build ## measure, as ratios in one run
 	@./testscripts/bench/run
+
+bench-net: build ## compare the network with gvproxy's and passt's (root; gvproxy from the module proxy)
+	@SB_BIN=$(BIN) go run ./testscripts/benchnet
 
 mutate: build ## take each refusal out in turn: its test must fail
 	@go run ./testscripts/mutate

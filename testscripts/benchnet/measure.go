@@ -46,10 +46,6 @@ func (b *bench_) note(g gateway, what string, v float64) {
 	b.figures[g.key()][what] = append(b.figures[g.key()][what], v)
 }
 
-func (b *bench_) get(name string, mtu int, what string) float64 {
-	return median(b.figures[fmt.Sprintf("%s %d", name, mtu)][what])
-}
-
 // each runs f with every gateway in turn, for so many rounds.
 func (b *bench_) each(f func(g gateway, r *running) error) error {
 	for range *rounds {

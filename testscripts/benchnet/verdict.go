@@ -65,7 +65,11 @@ func (b *bench_) verdict() error {
 		}
 		fmt.Printf("%-9s %6d %-9s", g.name, g.mtu, g.wire)
 		for _, c := range columns {
-			fmt.Printf(" %11.*f", c.digits, b.get(g.name, g.mtu, c.what))
+			cell := "-"
+			if all := b.figures[g.key()][c.what]; len(all) > 0 {
+				cell = fmt.Sprintf("%.*f", c.digits, median(all))
+			}
+			fmt.Printf(" %11s", cell)
 		}
 		fmt.Println()
 	}
