@@ -9,9 +9,9 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 )
 
-// maxJoined is the size of the largest packet that segments are joined to: what
-// IPv4's length can say.
-const maxJoined = 65535
+// maxJoined is the size of the largest frame that segments are joined to. The
+// stack keeps memory of that size to be used again; and IPv4 can say its length.
+const maxJoined = buffer.MaxChunkSize
 
 // run is segments that came one after the other and are one to the stack (GRO):
 // of one flow, each beginning where the one before ends, and otherwise alike. The
@@ -61,7 +61,7 @@ func (r *run) join(f []byte) bool {
 	}
 	at := dataAt(f)
 	n := len(f) - at
-	if at == 0 || n > r.each || r.size+n > ipAt+maxJoined || !alike(r.parts[0], f, at) {
+	if at == 0 || n > r.each || r.size+n > maxJoined || !alike(r.parts[0], f, at) {
 		return false
 	}
 	tcp := header.TCP(f[tcpAt:])

@@ -199,7 +199,9 @@ func TestReceive(t *testing.T) {
 	data := noise(total * 700)
 	d := taker{make(chan []byte, total)}
 	e.Attach(d)
+	sent := make(chan struct{})
 	go func() {
+		defer close(sent)
 		seq := 0
 		for i := range total {
 			if i == 100 {
@@ -227,6 +229,7 @@ func TestReceive(t *testing.T) {
 			t.Fatalf("%d bytes of %d came", len(got), len(data))
 		}
 	}
+	<-sent
 	if !bytes.Equal(got, data) {
 		t.Error("the bytes differ")
 	}
