@@ -24,7 +24,7 @@ var (
 	rounds  = flag.Int("rounds", 5, "rounds, interleaved; medians are compared")
 	only    = flag.String("only", "", "one `gateway`'s rows alone")
 	flows   = flag.Int("flows", 4000, "connections that are held to measure memory")
-	seconds = flag.Float64("seconds", 3, "of each throughput measurement")
+	seconds = flag.Float64("seconds", 1.5, "of each throughput measurement")
 )
 
 // Where things are, for the copies of this program in the world.

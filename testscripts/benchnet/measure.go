@@ -47,8 +47,8 @@ func (b *bench_) note(g gateway, what string, v float64) {
 }
 
 // each runs f with every gateway in turn, for so many rounds.
-func (b *bench_) each(f func(g gateway, r *running) error) error {
-	for range *rounds {
+func (b *bench_) each(rounds int, f func(g gateway, r *running) error) error {
+	for range rounds {
 		for _, g := range gateways {
 			if *only != "" && *only != g.name {
 				continue
@@ -84,7 +84,7 @@ func (r *running) in(args ...string) ([]byte, error) {
 
 // throughput: one TCP stream each way, of HTTP, which the gate reads.
 func (b *bench_) throughput() error {
-	return b.each(func(g gateway, r *running) error {
+	return b.each(*rounds, func(g gateway, r *running) error {
 		for _, way := range []string{"up", "down"} {
 			before := r.cpu()
 			got, err := b.client(g, r, way, fmt.Sprint(*seconds))
@@ -100,7 +100,7 @@ func (b *bench_) throughput() error {
 
 // latency: connects, requests on a kept connection, connections a second.
 func (b *bench_) latency() error {
-	return b.each(func(g gateway, r *running) error {
+	return b.each(*rounds, func(g gateway, r *running) error {
 		got, err := b.client(g, r, "latency")
 		for what, v := range got {
 			b.note(g, what, v)
@@ -110,9 +110,9 @@ func (b *bench_) latency() error {
 }
 
 // memory: what the gateway holds before its guest does anything, and with many
-// connections open that wait.
+// connections open that wait. Once: it hardly differs.
 func (b *bench_) memory() error {
-	return b.each(func(g gateway, r *running) error {
+	return b.each(1, func(g gateway, r *running) error {
 		idle := r.resident()
 		b.note(g, "idle", idle)
 		args := []string{"--target", fmt.Sprint(r.guest.Process.Pid), "--net", b.self, "client", "hold", b.host(g), g.gw, fmt.Sprint(*flows)}
