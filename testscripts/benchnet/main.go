@@ -43,15 +43,23 @@ func main() {
 		end(serveLoad(flag.Arg(1)))
 		return
 	}
+	made := ""
 	if os.Getenv(toolsVar) == "" {
-		dir, err := build()
+		var err error
+		made, err = build()
 		end(err)
-		defer os.RemoveAll(dir)
 	}
-	os.Exit(world.Main(func() int {
-		end(bench(flag.Args()))
+	code := world.Main(func() int {
+		if err := bench(flag.Args()); err != nil {
+			fmt.Fprintln(os.Stderr, "benchnet:", err)
+			return 1
+		}
 		return 0
-	}))
+	})
+	if made != "" {
+		os.RemoveAll(made)
+	}
+	os.Exit(code)
 }
 
 // end ends the program if something went wrong.
@@ -83,6 +91,12 @@ func build() (string, error) {
 func bench(parts []string) error {
 	if len(parts) == 0 {
 		parts = []string{"throughput", "latency", "memory"}
+	}
+	if os.Getenv(binVar) == "" {
+		return fmt.Errorf("%s does not say where sb-gate and sb-dns are (make bench-net sets it)", binVar)
+	}
+	if _, err := exec.LookPath("passt"); err != nil {
+		return fmt.Errorf("find the peer: %w (Debian's package passt)", err)
 	}
 	b, err := newBench()
 	if err != nil {
