@@ -23,7 +23,7 @@ BUILD_VM = go build $(GOFLAGS_BUILD) -o $(BIN)/ ./sb-vm
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build test check run bench bench-wall mutate fuzz install uninstall clean tidy
+.PHONY: help deps build test check run bench bench-net bench-wall mutate fuzz install uninstall clean tidy
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -51,6 +51,9 @@ bench: build ## measure, as ratios in one run
 
 bench-wall: build ## drive each bound of the gate to its end, in the large
 	@SB_BIN=$(BIN) go run ./testscripts/wall
+
+bench-net: build ## compare the network with gvproxy's and passt's (root; gvproxy from the module proxy)
+	@SB_BIN=$(BIN) go run ./testscripts/benchnet
 
 mutate: build ## take each refusal out in turn: its test must fail
 	@go run ./testscripts/mutate

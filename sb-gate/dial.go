@@ -73,6 +73,13 @@ func (g *gate) connect(to target, places []place) (*outerConn, rule.Verdict) {
 	places = places[:min(len(places), maxTries)]
 	ctx, cancel := context.WithTimeout(g.ctx, dialTime)
 	defer cancel()
+	if len(places) == 1 {
+		only := g.dialOne(ctx, places[0])
+		if only.conn == nil {
+			g.tried(to, only)
+		}
+		return only.conn, only.verdict
+	}
 	results := make(chan try, len(places))
 	started, ended := 0, 0
 	start := func() {

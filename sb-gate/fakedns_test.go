@@ -28,6 +28,7 @@ type fakeDNS struct {
 	set     *rule.Set
 	where   map[string][]netip.Addr
 	fails   map[string]reason.Code
+	ttl     uint32 // seconds that an address is good for
 	handles []wire.Handle
 	met     chan struct{}
 
@@ -141,7 +142,7 @@ func (d *fakeDNS) resolved(r wire.Resolve) wire.Resolved {
 	case !ok:
 		return wire.Resolved{ID: r.ID, Reason: reason.NoSuchName}
 	}
-	return wire.Resolved{ID: r.ID, Reason: reason.AllowRule, TTL: 30, Addrs: addrs}
+	return wire.Resolved{ID: r.ID, Reason: reason.AllowRule, TTL: d.ttl, Addrs: addrs}
 }
 
 // handle is the address that stands for a name.

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"io"
+	"math"
 	"net"
 	"time"
 
@@ -79,40 +80,50 @@ func (c *guestConn) holds() bool {
 // there is something to put in it, and the stack's own lock, under which it also
 // sends, is not held while fn waits for a server.
 func (c *guestConn) pass(fn func([]byte) error) error {
+	err := c.passMost(math.MaxInt64, fn)
+	if err == io.EOF {
+		return nil
+	}
+	return err
+}
+
+// passMost hands the next n bytes that the guest sends to fn. If it ends before
+// them, that is io.EOF.
+func (c *guestConn) passMost(n int64, fn func([]byte) error) error {
 	wait, notify := waiter.NewChannelEntry(waiter.ReadableEvents | waiter.EventHUp | waiter.EventErr)
 	c.wq.EventRegister(&wait)
 	defer c.wq.EventUnregister(&wait)
-	for {
-		err := c.passSome(fn)
+	for n > 0 {
+		took, err := c.passSome(n, fn)
+		n -= int64(took)
 		switch {
 		case err == errNothingYet:
 			<-notify
-		case err == io.EOF:
-			return nil
 		case err != nil:
 			return err
 		}
 	}
+	return nil
 }
 
 var errNothingYet = errors.New("nothing to read yet")
 
-// passSome hands what is there to fn.
-func (c *guestConn) passSome(fn func([]byte) error) error {
+// passSome hands what is there to fn, n bytes at most.
+func (c *guestConn) passSome(n int64, fn func([]byte) error) (int, error) {
 	buf := c.buffers.get()
 	defer c.buffers.put(buf)
-	w := tcpip.SliceWriter(buf)
+	w := tcpip.SliceWriter(buf[:min(n, int64(len(buf)))])
 	res, terr := c.ep.Read(&w, tcpip.ReadOptions{})
 	switch {
 	case terr == nil:
 		c.ep.ModerateRecvBuf(res.Count)
-		return fn(buf[:res.Count])
+		return res.Count, fn(buf[:res.Count])
 	case is[*tcpip.ErrWouldBlock](terr):
-		return errNothingYet
+		return 0, errNothingYet
 	case is[*tcpip.ErrClosedForReceive](terr):
-		return io.EOF
+		return 0, io.EOF
 	}
-	return &net.OpError{Op: "read", Net: "guest", Err: errors.New(terr.String())}
+	return 0, &net.OpError{Op: "read", Net: "guest", Err: errors.New(terr.String())}
 }
 
 func is[T tcpip.Error](err tcpip.Error) bool {

@@ -77,7 +77,7 @@ func (f *flow) pass(req *http1.Request, in *bufio.Reader) bool {
 	out := upWriter{f}
 	_, err := out.Write(req.Head)
 	if err == nil {
-		err = req.Body(out, in)
+		err = req.Body(out, in, func(n int64) error { return f.passBody(in, n) })
 	}
 	var r http1.Refused
 	switch {
@@ -89,6 +89,24 @@ func (f *flow) pass(req *http1.Request, in *bufio.Reader) bool {
 		f.reset(reason.Reset)
 	}
 	return false
+}
+
+// passBody passes n bytes of a request's body: what was read ahead, then the
+// guest's own.
+func (f *flow) passBody(in *bufio.Reader, n int64) error {
+	ahead, _ := in.Peek(int(min(n, int64(in.Buffered()))))
+	if err := f.up(ahead); err != nil {
+		return err
+	}
+	in.Discard(len(ahead))
+	if n -= int64(len(ahead)); n == 0 {
+		return nil
+	}
+	err := f.guest.passMost(n, f.up)
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF // in the middle of it
+	}
+	return err
 }
 
 // refuseLater refuses a request that follows others on its connection: the

@@ -48,21 +48,17 @@ var past = time.Unix(1, 0)
 // shows that this is neither TLS nor HTTP.
 func (f *flow) identify() first {
 	f.guest.SetReadDeadline(time.Now().Add(proofTime))
-	guest, server := make(chan first, 1), make(chan error, 1)
+	server := make(chan error, 1)
 	var hurry atomic.Bool
-	go func() { guest <- f.readFirst(&hurry) }()
-	go func() { server <- f.outer.speaks() }()
-	var got first
-	heard := os.ErrDeadlineExceeded
-	select {
-	case got = <-guest:
-		f.outer.conn.SetReadDeadline(past)
-		<-server
-	case heard = <-server:
+	go func() {
+		heard := f.outer.speaks()
 		hurry.Store(true)
 		f.guest.SetReadDeadline(past)
-		got = <-guest
-	}
+		server <- heard
+	}()
+	got := f.readFirst(&hurry)
+	f.outer.conn.SetReadDeadline(past)
+	heard := <-server
 	f.readOn()
 	if got.kind == kindMore {
 		return f.unclear(got, heard)

@@ -22,6 +22,7 @@ type resolver struct {
 	g    *gate
 	conn *wire.Conn
 	last atomic.Uint32
+	kept kept
 
 	mu       sync.Mutex
 	queries  map[uint32]asked
@@ -43,6 +44,7 @@ type resolving struct {
 
 func newResolver(g *gate, conn *wire.Conn) *resolver {
 	r := &resolver{g: g, conn: conn, queries: map[uint32]asked{}, resolves: map[uint32]resolving{}}
+	r.kept.byName = map[rule.Name]keptAddrs{}
 	// Answers to a gate that died may still come: they must fit no question of
 	// this one's.
 	var first [4]byte
@@ -220,6 +222,9 @@ func (r *resolver) exchange(x wire.Exchange) {
 
 // resolve asks where a name is now.
 func (r *resolver) resolve(ctx context.Context, name rule.Name) ([]netip.Addr, reason.Code) {
+	if addrs := r.kept.get(name, time.Now()); addrs != nil {
+		return addrs, reason.AllowRule
+	}
 	id := r.last.Add(1)
 	w := resolving{name, make(chan wire.Resolved, 1)}
 	r.mu.Lock()
@@ -241,6 +246,7 @@ func (r *resolver) resolve(ctx context.Context, name rule.Name) ([]netip.Addr, r
 		case len(rec.Addrs) == 0:
 			return nil, reason.NoSuchName
 		}
+		r.kept.put(name, rec.Addrs, time.Duration(rec.TTL)*time.Second, time.Now())
 		return rec.Addrs, rec.Reason
 	case <-ctx.Done():
 		return nil, reason.NoAnswer

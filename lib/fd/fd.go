@@ -28,6 +28,11 @@ func (k Kind) String() string {
 	return [...]string{"a datagram socket", "a stream socket", "a pipe or a stream socket", "open for writing"}[k]
 }
 
+// frameBuffer is what is asked for the datagrams that wait on a wire, in bytes. An
+// ordinary user gets what net.core.wmem_max allows. The kernel's default holds
+// three frames of 64 KiB.
+const frameBuffer = 4 << 20
+
 // Pair returns the two ends of an unnamed local socket pair, close-on-exec.
 // The caller owns both.
 func Pair(name string, kind Kind) (near, far *os.File, err error) {
@@ -38,6 +43,12 @@ func Pair(name string, kind Kind) (near, far *os.File, err error) {
 	p, err := socketpair(typ)
 	if err != nil {
 		return nil, nil, fmt.Errorf("make the %s pair: %w", name, err)
+	}
+	if kind == Dgram {
+		for _, end := range p {
+			unix.SetsockoptInt(end, unix.SOL_SOCKET, unix.SO_SNDBUF, frameBuffer)
+			unix.SetsockoptInt(end, unix.SOL_SOCKET, unix.SO_RCVBUF, frameBuffer)
+		}
 	}
 	return os.NewFile(uintptr(p[0]), name), os.NewFile(uintptr(p[1]), name), nil
 }

@@ -9,31 +9,19 @@ import (
 )
 
 // Body passes the request's body from r to w, byte for byte, and stops where it
-// ends. Refused means that its framing broke; what was passed before it is part
-// of this request.
-func (req *Request) Body(w io.Writer, r *bufio.Reader) error {
+// ends. pass passes n bytes of r's, which it may take from beneath r where r
+// holds none. Refused means that the framing broke; what was passed before it is
+// part of this request.
+func (req *Request) Body(w io.Writer, r *bufio.Reader, pass func(n int64) error) error {
 	if req.chunked {
-		return chunks(w, r)
+		return chunks(w, r, pass)
 	}
-	return exactly(w, r, req.length)
-}
-
-func exactly(w io.Writer, r *bufio.Reader, n int64) error {
-	if n == 0 {
-		return nil
-	}
-	if m, err := io.CopyN(w, r, n); err != nil {
-		if err == io.EOF && m < n {
-			return io.ErrUnexpectedEOF
-		}
-		return err
-	}
-	return nil
+	return pass(req.length)
 }
 
 // chunks passes a chunked body (RFC 9112, section 7.1): sizes in hex without
 // extensions, and trailers, which no host is read from.
-func chunks(w io.Writer, r *bufio.Reader) error {
+func chunks(w io.Writer, r *bufio.Reader, pass func(n int64) error) error {
 	for {
 		n, line, err := chunkSize(r)
 		if err != nil {
@@ -45,7 +33,7 @@ func chunks(w io.Writer, r *bufio.Reader) error {
 		if n == 0 {
 			return trailers(w, r)
 		}
-		if err := exactly(w, r, n); err != nil {
+		if err := pass(n); err != nil {
 			return err
 		}
 		end, err := readLine(r, MaxHead)

@@ -91,6 +91,17 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// copier passes bytes as the gate does.
+func copier(w io.Writer, r *bufio.Reader) func(int64) error {
+	return func(n int64) error {
+		m, err := io.CopyN(w, r, n)
+		if err == io.EOF && m < n {
+			return io.ErrUnexpectedEOF
+		}
+		return err
+	}
+}
+
 func TestBody(t *testing.T) {
 	for _, c := range []struct {
 		te, body string
@@ -121,7 +132,7 @@ func TestBody(t *testing.T) {
 			t.Fatal(err)
 		}
 		var out bytes.Buffer
-		err = req.Body(&out, r)
+		err = req.Body(&out, r, copier(&out, r))
 		var ref Refused
 		errors.As(err, &ref)
 		if ref.Code != c.why || (c.why == "") != (err == nil) {

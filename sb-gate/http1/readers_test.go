@@ -15,7 +15,9 @@ import (
 type said struct{ method, host, body string }
 
 // passBody passes a body as the gate does.
-func passBody(req *Request, w io.Writer, r *bufio.Reader) error { return req.Body(w, r) }
+func passBody(req *Request, w io.Writer, r *bufio.Reader) error {
+	return req.Body(w, r, copier(w, r))
+}
 
 // hostBytes are those of names and addresses; the gate refuses any other Host.
 const hostBytes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._:[]"

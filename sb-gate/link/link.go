@@ -23,11 +23,9 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
-	"gvisor.dev/gvisor/pkg/tcpip/stack/gro"
 )
 
 const (
-	maxBatch  = 64 // frames read before what was joined is handed on
 	maxPanics = 100
 	sockBuf   = 4 << 20 // asked for; an ordinary user gets what net.core.*mem_max allows
 
@@ -44,10 +42,12 @@ type Endpoint struct {
 	dropped func(reason.Code) // told of every frame that was not let in
 
 	sending sync.Mutex
+	out     *batch
+	vectors vectors
 	stuck   bool // the machine did not take the last frame in time
 
 	dispatcher stack.NetworkDispatcher
-	gro        gro.GRO
+	run        run
 	panics     int
 	ended      chan struct{}
 	err        error
@@ -72,7 +72,7 @@ func New(f *os.File, filter *frame.Filter, dropped func(reason.Code)) (*Endpoint
 	if err != nil {
 		return nil, fmt.Errorf("open the wire: %w", err)
 	}
-	return &Endpoint{conn: conn, raw: raw, filter: filter, dropped: dropped, ended: make(chan struct{})}, nil
+	return &Endpoint{conn: conn, raw: raw, filter: filter, dropped: dropped, out: newBatch(), ended: make(chan struct{})}, nil
 }
 
 // Wait implements stack.LinkEndpoint: it returns when the wire was closed.
@@ -93,8 +93,6 @@ func (e *Endpoint) Attach(d stack.NetworkDispatcher) {
 		return
 	}
 	e.dispatcher = d
-	e.gro.Init(true)
-	e.gro.Dispatcher = d
 	go e.read()
 }
 
@@ -103,28 +101,21 @@ func (e *Endpoint) IsAttached() bool { return e.dispatcher != nil }
 
 func (e *Endpoint) read() {
 	// One byte more than the largest frame, so that a longer one is seen as such.
-	buf := make([]byte, e.filter.MTU+frame.HeaderLen+1)
+	in := newInbox(e.filter.MTU + frame.HeaderLen + 1)
 	for e.err == nil {
 		var fail error
 		err := e.raw.Read(func(fd uintptr) bool {
-			for n := 0; n < maxBatch; n++ {
-				size, err := unix.Read(int(fd), buf)
-				switch {
-				case err == unix.EINTR:
-					continue
-				case err == unix.EAGAIN:
-					return n > 0
-				case err == unix.ECONNREFUSED || err == unix.ECONNRESET:
-					return n > 0 // the machine is not there yet, or no more
-				case err != nil:
-					fail = err
-					return true
-				}
-				e.guarded(func() { e.in(buf[:size]) })
+			fail = in.read(int(fd), e.take)
+			switch fail {
+			case unix.EAGAIN, unix.ECONNREFUSED, unix.ECONNRESET:
+				fail = nil // the last two: the machine is not there yet, or no more
+				return false
+			case unix.EINTR:
+				fail = nil
 			}
 			return true
 		})
-		e.guarded(e.gro.Flush)
+		e.guarded(e.hand)
 		if fail == nil {
 			fail = err
 		}
@@ -136,6 +127,19 @@ func (e *Endpoint) read() {
 		}
 	}
 	e.once.Do(func() { close(e.ended) })
+}
+
+// take adds one frame to those that are handed to the stack, or drops it.
+func (e *Endpoint) take(b []byte) {
+	good, why := e.filter.Check(b)
+	if why != "" {
+		e.dropped(why)
+		return
+	}
+	if !e.run.join(good) {
+		e.guarded(e.hand)
+		e.run.begin(good)
+	}
 }
 
 // guarded runs a part of the stack, which is large and parses what the guest
@@ -152,20 +156,20 @@ func (e *Endpoint) guarded(fn func()) {
 	fn()
 }
 
-// in hands one frame to the stack.
-func (e *Endpoint) in(b []byte) {
-	good, why := e.filter.Check(b)
-	if why != "" {
-		e.dropped(why)
+// hand gives the stack what was joined, if anything.
+func (e *Endpoint) hand() {
+	if len(e.run.parts) == 0 {
 		return
 	}
-	pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(good)})
+	packet := e.run.packet()
+	e.run.end()
+	pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithView(packet)})
 	defer pkt.DecRef()
-	pkt.LinkHeader().Consume(frame.HeaderLen)
-	pkt.NetworkProtocolNumber = header.Ethernet(good).Type()
+	head, _ := pkt.LinkHeader().Consume(frame.HeaderLen)
+	pkt.NetworkProtocolNumber = header.Ethernet(head).Type()
 	// There is no noise on this wire. A wrong checksum can only be meant.
 	pkt.RXChecksumValidated = true
-	e.gro.Enqueue(pkt)
+	e.dispatcher.DeliverNetworkPacket(pkt.NetworkProtocolNumber, pkt)
 }
 
 // MTU implements stack.LinkEndpoint.

@@ -15,6 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+func testFilter(mtu int) *frame.Filter {
+	net := manifest.Network{Pool: netip.MustParsePrefix(manifest.DefaultPool), MTU: mtu}
+	return &frame.Filter{MTU: mtu, GuestMAC: manifest.GuestMAC, GatewayMAC: manifest.GatewayMAC, Guest: net.Guest(), Gateway: net.Gateway(), Subnet: net.Subnet()}
+}
+
 // endpoint is one on a wire whose far end is returned too.
 func endpoint(t *testing.T) (*Endpoint, *os.File) {
 	t.Helper()
@@ -22,14 +27,21 @@ func endpoint(t *testing.T) (*Endpoint, *os.File) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	net := manifest.Network{Pool: netip.MustParsePrefix(manifest.DefaultPool), MTU: 1500}
-	e, err := New(near, &frame.Filter{MTU: 1500, GuestMAC: manifest.GuestMAC, GatewayMAC: manifest.GatewayMAC,
-		Guest: net.Guest(), Gateway: net.Gateway(), Subnet: net.Subnet()}, func(reason.Code) {})
+	e, err := New(near, testFilter(1500), func(reason.Code) {})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { e.Close(); far.Close() })
 	return e, far
+}
+
+// send sends one frame.
+func (e *Endpoint) send(parts ...[]byte) {
+	e.sending.Lock()
+	defer e.sending.Unlock()
+	e.out.parts = append(e.out.parts, parts...)
+	e.queued()
+	e.flush()
 }
 
 // A machine that does not read is waited for once, by however many goroutines
@@ -42,7 +54,7 @@ func TestDeafMachine(t *testing.T) {
 	for range 8 {
 		all.Go(func() {
 			for range 2500 { // more than the socket holds
-				e.send([][]byte{frame})
+				e.send(frame)
 			}
 		})
 	}
@@ -59,7 +71,7 @@ func TestDeafMachine(t *testing.T) {
 	if n == 0 || n == 20000 {
 		t.Errorf("%d frames were on the wire", n)
 	}
-	e.send([][]byte{frame, {1, 2, 3}})
+	e.send(frame, []byte{1, 2, 3})
 	buf := make([]byte, 2000)
 	if size, _, err := unix.Recvfrom(int(far.Fd()), buf, unix.MSG_DONTWAIT); err != nil || size != 1003 {
 		t.Errorf("when it reads again: %d bytes, %v", size, err)

@@ -8,31 +8,64 @@ import (
 	"io"
 	"net"
 	"os"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// client measures from the guest, and prints JSON: connect and http are medians
-// in microseconds, cps connections a second.
+// client measures from the guest, and prints JSON.
 //
-//	client HOST:PORT NAMESERVER
-func client(args []string) {
-	host, port, _ := net.SplitHostPort(args[0])
+//	client latency HOST NAMESERVER    connect and http: medians in microseconds;
+//	                                  cps: connections a second
+//	client hold HOST NAMESERVER N     says how many connections it holds, each
+//	                                  after a request, until its input ends
+//	client up|down HOST NAMESERVER S  rate: Gbit/s, and bytes, over S seconds
+func client(args []string) error {
+	what, host, nameserver := args[0], args[1], args[2]
+	ip, err := lookup(host, nameserver)
+	if err != nil {
+		return err
+	}
+	out := map[string]float64{}
+	addr := net.JoinHostPort(ip, "80")
+	switch what {
+	case "latency":
+		out["connect"], out["http"], out["cps"] = connects(addr, 300), requests(addr, host, 1000), rate(addr, host, 2*time.Second)
+	case "hold":
+		n, err := strconv.Atoi(args[3])
+		if err != nil {
+			return err
+		}
+		return hold(addr, host, n)
+	default:
+		seconds, err := strconv.ParseFloat(args[3], 64)
+		if err != nil {
+			return err
+		}
+		moved, took, err := load(what, net.JoinHostPort(ip, loadPort), host, time.Duration(seconds*float64(time.Second)))
+		if err != nil {
+			return err
+		}
+		out["bytes"], out["rate"] = moved, moved*8/took.Seconds()/1e9
+	}
+	return json.NewEncoder(os.Stdout).Encode(out)
+}
+
+// lookup asks a nameserver for a name; an address is what it is.
+func lookup(host, nameserver string) (string, error) {
+	if net.ParseIP(host) != nil {
+		return host, nil
+	}
 	resolver := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		var d net.Dialer
-		return d.DialContext(ctx, network, args[1]+":53")
+		return d.DialContext(ctx, network, nameserver+":53")
 	}}
-	if net.ParseIP(host) == nil {
-		ips, err := resolver.LookupHost(context.Background(), host)
-		if err != nil {
-			fail(err)
-		}
-		host, args[0] = ips[0], host
+	ips, err := resolver.LookupHost(context.Background(), host)
+	if err != nil {
+		return "", err
 	}
-	addr := net.JoinHostPort(host, port)
-	out := map[string]float64{"connect": connects(addr, 300), "http": requests(addr, args[0], 1000), "cps": rate(addr, args[0], 2*time.Second)}
-	json.NewEncoder(os.Stdout).Encode(out)
+	return ips[0], nil
 }
 
 func fail(err error) {
@@ -117,4 +150,36 @@ func rate(addr, host string, d time.Duration) float64 {
 	}
 	wait.Wait()
 	return float64(n.Load()) / d.Seconds()
+}
+
+// hold opens n connections, 16 at a time, makes a request on each and keeps them
+// until the input ends.
+func hold(addr, host string, n int) error {
+	var mu sync.Mutex
+	var all []net.Conn
+	var wait sync.WaitGroup
+	for worker := range 16 {
+		wait.Go(func() {
+			for i := worker; i < n; i += 16 {
+				c, err := net.Dial("tcp", addr)
+				if err == nil {
+					err = ask(c, bufio.NewReader(c), host)
+				}
+				if err != nil {
+					fmt.Fprintln(os.Stderr, err)
+					return
+				}
+				mu.Lock()
+				all = append(all, c)
+				mu.Unlock()
+			}
+		})
+	}
+	wait.Wait()
+	if len(all) < n {
+		return fmt.Errorf("%d of %d connections were opened", len(all), n)
+	}
+	fmt.Println(len(all))
+	_, err := io.Copy(io.Discard, os.Stdin)
+	return err
 }

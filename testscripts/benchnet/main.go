@@ -3,7 +3,7 @@
 // servers in another namespace, interleaved rounds. It needs root, gvproxy (built
 // from the module proxy) and passt (Debian's package).
 //
-//	benchnet [-rounds N] [-seconds S] [throughput|latency]…
+//	benchnet [-rounds N] [-seconds S] [-flows N] [throughput|latency|memory]…
 //
 // It prints the table with the wire and the MTU of each row, and exits 1 if a
 // figure misses its limit. Inspection and the audit log are on.
@@ -22,7 +22,9 @@ import (
 
 var (
 	rounds  = flag.Int("rounds", 5, "rounds, interleaved; medians are compared")
-	seconds = flag.Float64("seconds", 3, "of each throughput measurement")
+	only    = flag.String("only", "", "one `gateway`'s rows alone")
+	flows   = flag.Int("flows", 4000, "connections that are held to measure memory")
+	seconds = flag.Float64("seconds", 1.5, "of each throughput measurement")
 )
 
 // Where things are, for the copies of this program in the world.
@@ -33,25 +35,39 @@ const (
 
 func main() {
 	flag.Parse()
-	if len(flag.Args()) > 0 && flag.Arg(0) == "client" {
-		client(flag.Args()[1:])
+	switch flag.Arg(0) {
+	case "client":
+		end(client(flag.Args()[1:]))
+		return
+	case "server":
+		end(serveLoad(flag.Arg(1)))
 		return
 	}
+	made := ""
 	if os.Getenv(toolsVar) == "" {
-		dir, err := build()
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "benchnet:", err)
-			os.Exit(1)
-		}
-		defer os.RemoveAll(dir)
+		var err error
+		made, err = build()
+		end(err)
 	}
-	os.Exit(world.Main(func() int {
+	code := world.Main(func() int {
 		if err := bench(flag.Args()); err != nil {
 			fmt.Fprintln(os.Stderr, "benchnet:", err)
 			return 1
 		}
 		return 0
-	}))
+	})
+	if made != "" {
+		os.RemoveAll(made)
+	}
+	os.Exit(code)
+}
+
+// end ends the program if something went wrong.
+func end(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "benchnet:", err)
+		os.Exit(1)
+	}
 }
 
 // build makes the pump and the peer, where the module proxy can be reached.
@@ -74,7 +90,13 @@ func build() (string, error) {
 
 func bench(parts []string) error {
 	if len(parts) == 0 {
-		parts = []string{"throughput", "latency"}
+		parts = []string{"throughput", "latency", "memory"}
+	}
+	if os.Getenv(binVar) == "" {
+		return fmt.Errorf("%s does not say where sb-gate and sb-dns are (make bench-net sets it)", binVar)
+	}
+	if _, err := exec.LookPath("passt"); err != nil {
+		return fmt.Errorf("find the peer: %w (Debian's package passt)", err)
 	}
 	b, err := newBench()
 	if err != nil {
@@ -87,6 +109,8 @@ func bench(parts []string) error {
 			err = b.throughput()
 		case "latency":
 			err = b.latency()
+		case "memory":
+			err = b.memory()
 		default:
 			err = fmt.Errorf("there is no %q", p)
 		}

@@ -43,7 +43,10 @@ func up(tap int, w *wire) error {
 				start, off := int(binary.LittleEndian.Uint16(hdr[6:])), int(binary.LittleEndian.Uint16(hdr[8:]))
 				finish(frame, start, off)
 			}
-			err = w.send(frame)
+			err = w.queue(frame, nil)
+		}
+		if err == nil {
+			err = w.flush()
 		}
 		if err == unix.ECONNREFUSED {
 			continue // nobody is there yet, or no more; the frame is lost
@@ -72,12 +75,12 @@ func cut(w *wire, frame []byte, mss int) error {
 	tcpAt := etherLen + ipLen
 	dataAt := tcpAt + int(frame[tcpAt+12]>>4)*4
 	payload := frame[dataAt:]
-	head := append([]byte(nil), frame[:dataAt]...)
-	seq := binary.BigEndian.Uint32(head[tcpAt+4:])
-	id := binary.BigEndian.Uint16(head[etherLen+4:])
-	flags := head[tcpAt+13]
+	seq := binary.BigEndian.Uint32(frame[tcpAt+4:])
+	id := binary.BigEndian.Uint16(frame[etherLen+4:])
+	flags := frame[tcpAt+13]
 	for off := 0; off < len(payload); off += mss {
 		part := payload[off:min(off+mss, len(payload))]
+		head := append([]byte(nil), frame[:dataAt]...)
 		if off+mss < len(payload) {
 			head[tcpAt+13] = flags &^ (flagFIN | flagPSH)
 		} else {
@@ -92,7 +95,7 @@ func cut(w *wire, frame []byte, mss int) error {
 		sum = checksum.Checksum(head[tcpAt:], sum)
 		sum = checksum.Checksum(part, sum)
 		binary.BigEndian.PutUint16(head[tcpAt+16:], ^sum)
-		if err := w.send(head, part); err != nil {
+		if err := w.queue(head, part); err != nil {
 			return err
 		}
 	}

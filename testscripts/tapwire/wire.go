@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/rawfile"
 )
 
 // wire is the gateway's socket: a datagram a frame, or a stream of frames with
@@ -14,12 +16,20 @@ import (
 type wire struct {
 	fd     int
 	stream bool
-	in     []byte // what was read of a stream
+	in     []byte // what was read: of a stream, or a frame in each slot
 	start  int
 	end    int
+	reads  []rawfile.MMsgHdr // of datagrams: many in one call
+
+	// frames that are queued, two parts each
+	parts [][]byte
 }
 
-const sockBuf = 8 << 20
+const (
+	sockBuf  = 8 << 20
+	maxBatch = 64
+	slot     = 66 << 10
+)
 
 func newWire(fd int, stream bool) (*wire, error) {
 	if fd < 0 {
@@ -34,7 +44,17 @@ func newWire(fd int, stream bool) (*wire, error) {
 	if err := unix.SetNonblock(fd, false); err != nil {
 		return nil, err
 	}
-	return &wire{fd: fd, stream: stream, in: make([]byte, 4<<20)}, nil
+	w := &wire{fd: fd, stream: stream, in: make([]byte, maxBatch*slot)}
+	for i := range maxBatch {
+		w.reads = append(w.reads, message(rawfile.IovecFromBytes(w.in[i*slot:(i+1)*slot])))
+	}
+	return w, nil
+}
+
+func message(parts ...unix.Iovec) (m rawfile.MMsgHdr) {
+	m.Msg.Iov = &parts[0]
+	m.Msg.SetIovlen(len(parts))
+	return m
 }
 
 // wait waits until the socket can be written or read: a socket that the other
@@ -48,18 +68,39 @@ func (w *wire) wait(events int16) error {
 	}
 }
 
-// send writes one frame, in parts.
-func (w *wire) send(parts ...[]byte) error {
-	if w.stream {
-		n := 0
-		for _, p := range parts {
-			n += len(p)
-		}
-		return w.writeAll(append([][]byte{binary.BigEndian.AppendUint32(nil, uint32(n))}, parts...))
+// queue adds a frame of two parts to those that flush writes. The parts stay as
+// they are until then.
+func (w *wire) queue(head, rest []byte) error {
+	w.parts = append(w.parts, head, rest)
+	if len(w.parts) == 2*maxBatch {
+		return w.flush()
 	}
-	for {
-		_, err := unix.Writev(w.fd, parts)
+	return nil
+}
+
+// flush writes what is queued.
+func (w *wire) flush() error {
+	defer func() { w.parts = w.parts[:0] }()
+	if w.stream {
+		var all [][]byte
+		for i := 0; i < len(w.parts); i += 2 {
+			all = append(all, binary.BigEndian.AppendUint32(nil, uint32(len(w.parts[i])+len(w.parts[i+1]))), w.parts[i], w.parts[i+1])
+		}
+		return w.writeAll(all)
+	}
+	var frames []rawfile.MMsgHdr
+	for i := 0; i < len(w.parts); i += 2 {
+		parts := []unix.Iovec{rawfile.IovecFromBytes(w.parts[i])}
+		if len(w.parts[i+1]) > 0 {
+			parts = append(parts, rawfile.IovecFromBytes(w.parts[i+1]))
+		}
+		frames = append(frames, message(parts...))
+	}
+	for len(frames) > 0 {
+		n, err := rawfile.NonBlockingSendMMsg(w.fd, frames)
 		switch err {
+		case 0:
+			frames = frames[n:]
 		case unix.EINTR:
 		case unix.EAGAIN, unix.ENOBUFS:
 			if err := w.wait(unix.POLLOUT); err != nil {
@@ -69,6 +110,7 @@ func (w *wire) send(parts ...[]byte) error {
 			return err
 		}
 	}
+	return nil
 }
 
 func (w *wire) writeAll(parts [][]byte) error {
@@ -103,27 +145,17 @@ func (w *wire) receive(each func([]byte) error) error {
 	if w.stream {
 		return w.receiveStream(each)
 	}
-	const most = 64
-	for n := 0; n < most; n++ {
-		flags := 0
-		if n > 0 {
-			flags = unix.MSG_DONTWAIT
-		}
-		size, _, err := unix.Recvfrom(w.fd, w.in[:70000], flags)
-		switch {
-		case err == unix.EINTR:
-			continue
-		case err == unix.EAGAIN && n > 0:
-			return nil
-		case err == unix.EAGAIN:
-			if err := w.wait(unix.POLLIN); err != nil {
-				return err
-			}
-			continue
-		case err != nil:
-			return fmt.Errorf("read the wire: %w", err)
-		}
-		if err := each(w.in[:size]); err != nil {
+	n, _, err := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(w.fd), uintptr(unsafe.Pointer(&w.reads[0])), maxBatch, unix.MSG_DONTWAIT, 0, 0)
+	switch {
+	case err == unix.EINTR:
+		return nil
+	case err == unix.EAGAIN:
+		return w.wait(unix.POLLIN)
+	case err != 0:
+		return fmt.Errorf("read the wire: %w", err)
+	}
+	for i := range n {
+		if err := each(w.in[i*slot:][:w.reads[i].Len]); err != nil {
 			return err
 		}
 	}
