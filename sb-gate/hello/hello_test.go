@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"sb/lib/reason"
 	"sb/lib/rule"
 )
 
@@ -94,8 +93,8 @@ func TestRealClients(t *testing.T) {
 	config := join([]byte{1}, []byte{0, 0x20}, u16(key.PublicKey().Bytes()), u16([]byte{0, 1, 0, 1}), []byte{0}, u8([]byte("a.example.com")), u16(nil))
 	list := u16(join([]byte{0xfe, 0x0d}, u16(config)))
 	b := capture(t, &tls.Config{ServerName: "inner.example.com", MinVersion: tls.VersionTLS13, EncryptedClientHelloConfigList: list})
-	if _, _, why := Parse(b); why != reason.SNIEncrypted {
-		t.Errorf("ECH: %q", why)
+	if h, more, why := Parse(b); more || why != "" || !h.Encrypted || h.Name.String() != "a.example.com" || h.Size != len(b) {
+		t.Errorf("ECH: %+v, more %v, %q", h, more, why)
 	}
 }
 
