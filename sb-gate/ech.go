@@ -116,7 +116,7 @@ func (t *echTable) room() bool {
 // readable says whether the server that the flow leads to can find no other name
 // in an encrypted hello than the one outside, which has been judged.
 func (f *flow) readable(name rule.Name) bool {
-	if f.g.ech == nil || name == (rule.Name{}) {
+	if name == (rule.Name{}) {
 		return false
 	}
 	at := place{f.outer.at, f.verdict}
@@ -164,8 +164,6 @@ func (g *gate) probeECH(to place, name rule.Name) offer {
 // leaves the question open, one without TLS 1.3 too: it may lack that for this
 // name alone, and have it for those within.
 func (c *outerConn) offersECH(ctx context.Context, name rule.Name) offer {
-	until, _ := ctx.Deadline()
-	c.conn.SetDeadline(until)
 	stop := context.AfterFunc(ctx, func() { c.conn.SetDeadline(past) })
 	defer stop()
 	err := tls.Client(counted{c.conn, c}, &tls.Config{

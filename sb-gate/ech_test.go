@@ -10,11 +10,14 @@ import (
 	"encoding/binary"
 	"errors"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"sb/lib/ctl"
 	"sb/lib/tlstext"
 )
 
@@ -105,6 +108,11 @@ func TestB2Refuse(t *testing.T) {
 				t.Errorf("ech = %q: %s has %d connections, not 2", mode, name, n)
 			}
 		}
+		// Whatever it names outside, that is the reason.
+		if passed, _ := s.greased("a.example", 443, grease("denied.example")); passed {
+			t.Errorf("ech = %q: a denied name: passed", mode)
+		}
+		s.has("deny tls denied.example " + plain.at.String() + " sni-encrypted -")
 	}
 }
 
@@ -160,6 +168,13 @@ func TestB2Auto(t *testing.T) {
 		t.Errorf("without a gate: %q, %v, asked for it %d times", got, err, able.askedFor("hidden.example"))
 	}
 	able.uncount(1)
+
+	// What a name's server had not, another one of that name may have.
+	moved := s.secureECH(443, "a.example")
+	if passed, _ := s.greased("a.example", 443, grease("a.example")); passed {
+		t.Error("GREASE to another server, with ECH: passed")
+	}
+	s.has("close tcp a.example " + moved.at.String() + " done - by=sb ech=offered")
 }
 
 // TestB2AutoOnce: ten connections at once to each of two servers, one probe each.
@@ -285,4 +300,46 @@ func TestB2AutoEnds(t *testing.T) {
 	}
 	s.has("close tcp mute.example " + w.at.String() + " done - by=sb ech=unknown")
 	s.has("close tcp mute.example " + w.at.String() + " * - up=0 by=guest") // either end may have come first
+}
+
+// TestB2AutoFullDisk: a probe whose line cannot be written says nothing, and the
+// hello is refused.
+func TestB2AutoFullDisk(t *testing.T) {
+	s := start(t, "a.example", "ech=auto")
+	w := s.secure(443, "a.example")
+	c := s.dial("a.example", 443)
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	s.ask(ctl.Message{{Key: "ask", Value: "audit"}}, full)
+	within(t, 5*time.Second, "nothing is let out", func() bool {
+		other, err := s.guest.dial(netipPort(s.handle("a.example"), 443))
+		if err == nil {
+			other.Close()
+		}
+		return err != nil
+	})
+	if _, err := speaks(c, grease("a.example")); err == nil || !strings.Contains(err.Error(), "access denied") {
+		t.Errorf("the client says: %v", err)
+	}
+	room := filepath.Join(t.TempDir(), "log")
+	file, err := os.Create(room)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	s.ask(ctl.Message{{Key: "ask", Value: "audit"}}, file)
+	if passed, _ := s.greased("a.example", 443, grease("a.example")); passed {
+		t.Error("passed: the doubt was forgotten at once")
+	}
+	s.passesTLS("a.example", 443, "a.example") // the control
+	if err := s.end(); err != nil {
+		t.Error(err)
+	}
+	s.log.wait()
+	s.log.lines = append(s.log.lines, readLog(t, room).lines...)
+	s.has("dial tcp a.example " + w.at.String() + " audit-unavailable - by=sb")
+	s.has("close tcp a.example " + w.at.String() + " audit-unavailable - up=0 down=0 by=sb ech=unknown")
 }

@@ -29,7 +29,8 @@ type lab struct {
 // manifest is the sandbox of a lab.
 type manifest struct {
 	allow, deny []string
-	mtu         int // 0: 1500
+	mtu         int    // 0: 1500
+	ech         string // "": refuse
 }
 
 // newLab starts it all; the test's end ends it.
@@ -39,7 +40,11 @@ func newLab(t testing.TB, m manifest) *lab {
 	if m.mtu == 0 {
 		m.mtu = 1500
 	}
-	text := fmt.Sprintf("[network]\nmtu = %d\n[rules]\nallow = [%s]\ndeny = [%s]\n", m.mtu, quoted(m.allow), quoted(m.deny))
+	text := fmt.Sprintf("[network]\nmtu = %d\n", m.mtu)
+	if m.ech != "" {
+		text += fmt.Sprintf("ech = %q\n", m.ech)
+	}
+	text += fmt.Sprintf("[rules]\nallow = [%s]\ndeny = [%s]\n", quoted(m.allow), quoted(m.deny))
 	if err := os.WriteFile(l.file("sandbox.toml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
