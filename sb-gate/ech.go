@@ -119,19 +119,23 @@ func (f *flow) readable(name rule.Name) bool {
 	if name == (rule.Name{}) {
 		return false
 	}
-	at := place{f.outer.at, f.verdict}
-	return f.g.ech.ask(echServer{at.at, name}, func() offer { return f.g.probeECH(at, name) }) == offerNone
+	return f.g.ech.ask(echServer{f.outer.at, name}, func() offer { return f.probeECH(name) }) == offerNone
 }
 
-// probeECH asks a server at an address that was judged for a flow. Nothing of the
-// guest's is in it but the name that its hello says in clear.
-func (g *gate) probeECH(to place, name rule.Name) offer {
+// probeECH asks the server that the flow leads to, as long as there is the flow:
+// the rules may have ended it meanwhile. Nothing of the guest's is in it but the
+// name that its hello says in clear.
+func (f *flow) probeECH(name rule.Name) offer {
+	g, to := f.g, place{f.outer.at, f.verdict}
 	ctx, cancel := context.WithTimeout(g.ctx, echTime)
 	defer cancel()
 	select {
 	case g.ech.slots <- struct{}{}:
 		defer func() { <-g.ech.slots }()
 	case <-ctx.Done():
+		return offerUnknown
+	}
+	if f.isOver() {
 		return offerUnknown
 	}
 	began := time.Now()

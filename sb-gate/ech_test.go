@@ -9,6 +9,7 @@ import (
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"sb/lib/audit"
 	"sb/lib/ctl"
 	"sb/lib/tlstext"
 )
@@ -342,4 +344,47 @@ func TestB2AutoFullDisk(t *testing.T) {
 	s.log.lines = append(s.log.lines, readLog(t, room).lines...)
 	s.has("dial tcp a.example " + w.at.String() + " audit-unavailable - by=sb")
 	s.has("close tcp a.example " + w.at.String() + " audit-unavailable - up=0 down=0 by=sb ech=unknown")
+}
+
+// TestB2AutoProbes: only so many run at a time, whatever the guest does, and none
+// begins for a flow that the rules have ended.
+func TestB2AutoProbes(t *testing.T) {
+	s := start(t, "*.example", "ech=auto")
+	// Everything that takes time is done before the first probe begins.
+	var conns []net.Conn
+	var hellos [][]byte
+	for i := range maxProbes + 2 {
+		name := fmt.Sprintf("m%d.example", i)
+		s.site(name, 443, drain)
+		conns, hellos = append(conns, s.dial(name, 443)), append(hellos, firstBytes(t, grease(name)))
+	}
+	for i, c := range conns {
+		if i == maxProbes {
+			s.hasN(maxProbes, "allow tcp * * allow-rule *.example by=sb")
+		}
+		c.Write(hellos[i])
+	}
+	ended, kept := fmt.Sprintf("m%d.example", maxProbes), fmt.Sprintf("m%d.example", maxProbes+1)
+	s.rules(1, "*.example", "!"+ended)
+	s.has("close tcp " + ended + " * policy-changed -")
+	s.has("close tcp " + kept + " * sni-encrypted - up=0")
+	s.hasN(maxProbes+1, "close tcp * * sni-encrypted - up=0 by=guest")
+	running, most := 0, 0
+	for _, line := range s.log.all() {
+		if line.Word("by") != "sb" {
+			continue
+		}
+		if line.Verdict == audit.Allow {
+			running++
+		} else {
+			running--
+		}
+		most = max(most, running)
+		if line.Name == ended {
+			t.Errorf("a probe for a flow that was over: %s", line)
+		}
+	}
+	if most != maxProbes || running != 0 {
+		t.Errorf("%d probes at a time, %d at the end", most, running)
+	}
 }
