@@ -36,20 +36,6 @@ func client(t testing.TB, name string) *tls.Config {
 	return &tls.Config{ServerName: name, RootCAs: pool}
 }
 
-// firstBytes is what a TLS client sends first.
-func firstBytes(t testing.TB, config *tls.Config) []byte {
-	t.Helper()
-	near, far := net.Pipe()
-	go func() { tls.Client(near, config).Handshake(); near.Close() }()
-	defer far.Close()
-	buf := make([]byte, 32<<10)
-	n, err := far.Read(buf)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return buf[:n]
-}
-
 // TestB4B5B7Hellos: the vectors of the hello's parser, each by a connection of its
 // own through the built gate. What it takes goes out; of the rest nothing does.
 func TestB4B5B7Hellos(t *testing.T) {
