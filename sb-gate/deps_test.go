@@ -3,7 +3,9 @@
 package main
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -27,6 +29,19 @@ func TestDependencies(t *testing.T) {
 	for _, bad := range []string{"net/http", "net/rpc", "golang.org/x/net/dns/dnsmessage", "golang.org/x/net/http2", "os/exec", "os/user", "plugin", "encoding/gob", "html/template", "text/template"} {
 		if slices.Contains(deps, bad) {
 			t.Errorf("sb-gate links %s", bad)
+		}
+	}
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if speaks := strings.Contains(string(text), "\"crypto/tls\"\n"); !strings.HasSuffix(f, "_test.go") && speaks != (f == "ech.go") {
+			t.Errorf("%s: that it imports crypto/tls is %v", f, speaks)
 		}
 	}
 	for _, d := range deps {
