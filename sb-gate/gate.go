@@ -58,6 +58,7 @@ type gate struct {
 	hosts  hosts
 	flows  *flows
 	ping   *pinger
+	ech    *echTable // nil: every encrypted hello is refused
 }
 
 // policy is the rules in force. A nil policy refuses everything.

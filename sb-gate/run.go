@@ -104,6 +104,9 @@ func serve(m *manifest.Manifest, set *rule.Set, w wires) (err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	g := &gate{ctx: ctx, net: m.Network, names: newNames(m.Network), flows: newFlows(), ping: &pinger{last: map[netip.Addr]time.Time{}}}
 	g.policy.Store(&policy{set: set})
+	if m.Network.ECH == manifest.ECHAuto {
+		g.ech = newECHTable()
+	}
 	var control *ctl.Conn
 	if w.ctl != nil {
 		if control, err = ctl.NewConn(w.ctl); err != nil {

@@ -96,7 +96,8 @@ func startWith(t *testing.T, log *os.File, rules ...string) *sandbox {
 	return s
 }
 
-// policyOf is a manifest with rules, and its set. "mtu=N" is none of them.
+// policyOf is a manifest with rules, and its set. "mtu=N" and "ech=X" are none of
+// them.
 func policyOf(t *testing.T, rules ...string) (*manifest.Manifest, *rule.Set) {
 	t.Helper()
 	m, err := manifest.Parse("test.toml", []byte("name = \"test\"\n"))
@@ -106,6 +107,8 @@ func policyOf(t *testing.T, rules ...string) (*manifest.Manifest, *rule.Set) {
 	for _, r := range rules {
 		if mtu, ok := strings.CutPrefix(r, "mtu="); ok {
 			fmt.Sscan(mtu, &m.Network.MTU)
+		} else if ech, ok := strings.CutPrefix(r, "ech="); ok {
+			m.Network.ECH = manifest.ECH(ech)
 		} else if deny, ok := strings.CutPrefix(r, "!"); ok {
 			m.Rules.Deny = append(m.Rules.Deny, deny)
 		} else {

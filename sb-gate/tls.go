@@ -16,7 +16,7 @@ var alert = []byte{21, 3, 3, 0, 2, 2, 49}
 
 // serveTLS lets a TLS flow through if its hello proves the name.
 func (f *flow) serveTLS(got first) {
-	why, by := f.proves(got.hello.Name, proofTLS)
+	why, by := f.provesTLS(got.hello)
 	if why != "" {
 		f.denyLine(audit.TLS, why, got.hello.Name.String(), by)
 		f.answer(why, alert)
@@ -29,6 +29,19 @@ func (f *flow) serveTLS(got first) {
 	go func() { down <- f.passDown() }()
 	err := f.passHello(got)
 	f.settle(err, <-down)
+}
+
+// provesTLS decides whether a hello may pass. One that is encrypted may where the
+// name outside may, the sandbox says so and the server has no use for it.
+func (f *flow) provesTLS(h hello.Hello) (reason.Code, string) {
+	if h.Encrypted && f.g.ech == nil {
+		return reason.SNIEncrypted, ""
+	}
+	why, by := f.proves(h.Name, proofTLS)
+	if why == "" && h.Encrypted && !f.readable(h.Name) {
+		return reason.SNIEncrypted, ""
+	}
+	return why, by
 }
 
 // passHello passes the first hello out, and then what follows as long as it is

@@ -21,7 +21,14 @@ type config struct {
 	Disk   manifest.Size     `toml:"disk"`
 	Images map[string]string `toml:"images"` // another image for a profile, by its name
 
+	Network netChoices `toml:"network"`
+
 	path string
+}
+
+// netChoices is what a user and a profile may choose of the network.
+type netChoices struct {
+	ECH manifest.ECH `toml:"ech"`
 }
 
 // loadConfig reads it; a file that is not there is an empty one.

@@ -50,7 +50,7 @@ func makePlan(e *ending, o *options, c *config) (*plan, error) {
 	} else if other := c.Images[o.target]; other != "" {
 		ref = other
 	}
-	m := &manifest.Manifest{Network: network()}
+	m := &manifest.Manifest{Network: network(c, p)}
 	if err := addRules(m, o, c, p); err != nil {
 		return nil, err
 	}
@@ -73,10 +73,10 @@ func makePlan(e *ending, o *options, c *config) (*plan, error) {
 	return &plan{m: m, name: o.target, ephemeral: true}, checkRun(m)
 }
 
-// network is the same in every sandbox; on QEMU's wire a large frame is what
-// makes it fast.
-func network() manifest.Network {
-	n := manifest.Network{Pool: netip.MustParsePrefix(manifest.DefaultPool), MTU: manifest.DefaultMTU}
+// network is the same in every sandbox but for what the user chose, or else the
+// profile; on QEMU's wire a large frame is what makes it fast.
+func network(c *config, p *profile) manifest.Network {
+	n := manifest.Network{Pool: netip.MustParsePrefix(manifest.DefaultPool), MTU: manifest.DefaultMTU, ECH: first(c.Network.ECH, p.Network.ECH)}
 	if runtime.GOOS == "linux" {
 		n.MTU = manifest.MaxMTU
 	}

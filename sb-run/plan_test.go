@@ -97,6 +97,29 @@ func TestConfig(t *testing.T) {
 	s.run("img", "--print").want(t, 0, "!error")
 }
 
+// TestECHChoice: the user's word counts more than the profile's, and without
+// either nothing is said, which refuses.
+func TestECHChoice(t *testing.T) {
+	const auto, refuse = manifest.ECHAuto, manifest.ECHRefuse
+	for _, c := range []struct{ user, profile, want manifest.ECH }{
+		{"", "", ""}, {"", auto, auto}, {"", refuse, refuse}, {auto, "", auto}, {auto, refuse, auto}, {refuse, auto, refuse},
+	} {
+		got := network(&config{Network: netChoices{c.user}}, &profile{Network: netChoices{c.profile}})
+		if got.ECH != c.want {
+			t.Errorf("user %q, profile %q: %q", c.user, c.profile, got.ECH)
+		}
+	}
+	var p profile
+	if err := manifest.Decode("p", []byte("[network]\nech = \"auto\"\n"), &p); err != nil || p.Network.ECH != auto {
+		t.Errorf("%+v, %v", p, err)
+	}
+	for _, bad := range []string{"[network]\nech = \"on\"\n", "[network]\nmtu = 1500\n"} {
+		if err := manifest.Decode("p", []byte(bad), &p); err == nil {
+			t.Errorf("%q: it is taken", bad)
+		}
+	}
+}
+
 // TestCommandWords: Docker's rules for what runs, where, as whom and with what.
 func TestCommandWords(t *testing.T) {
 	t.Parallel()

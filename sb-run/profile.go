@@ -21,6 +21,7 @@ type profile struct {
 	Env     map[string]string `toml:"env"`
 	User    string            `toml:"user"`
 	Rules   manifest.Rules    `toml:"rules"`
+	Network netChoices        `toml:"network"`
 }
 
 // findProfile returns the profile of that name; false if there is none.

@@ -71,7 +71,7 @@ type Line struct {
 // Word is one KEY=VALUE behind the fixed fields. Known keys: up and down
 // (payload bytes on the outer socket, from and to the guest), ms (duration),
 // by (guest or sb: who caused it), n (how many decisions the line stands for),
-// type (a DNS record type).
+// type (a DNS record type), ech (what a probe found: none, offered or unknown).
 type Word struct{ Key, Value string }
 
 // Int is a word with a number.

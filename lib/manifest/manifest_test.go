@@ -12,6 +12,7 @@ name = "shell-1"
 [network]
 pool = "198.18.0.0/15"
 mtu = 1500
+ech = "auto"
 
 [rules]
 allow = ["example.com", "*.example.org:443"]
@@ -84,6 +85,9 @@ func TestFaults(t *testing.T) {
 		{"[machine]\naccel = \"hvf\"", "f:2: machine.accel: "},
 		{"[network]\npool = \"10.0.0.1/8\"", "f:2: network.pool: "},
 		{"[network]\nmtu = 100", "f:2: network.mtu: "},
+		{"[network]\nech = \"allow\"", "f:2: network.ech: \"allow\" is neither refuse nor auto"},
+		{"[network]\nech = \"\"", "f:2: network.ech: "},
+		{"[network]\nech = true", "f:2: network.ech: "},
 		{"[dns]\ndenied = \"drop\"", "f:2: dns.denied: "},
 		{"name = \"A b\"", "f:1: name: "},
 		{"[[share]]\nhost = \"/a\"\nguest = \"/b\"\nreadonly = true", "f:4: unknown key share.readonly"},

@@ -24,6 +24,27 @@ type Network struct {
 	// the rest are handles, each of which stands for one name.
 	Pool netip.Prefix `toml:"pool,omitempty"`
 	MTU  int          `toml:"mtu,omitempty"` // bytes of an IP packet
+	ECH  ECH          `toml:"ech,omitempty"`
+}
+
+// ECH is what happens to a TLS ClientHello that is encrypted, or made to look as
+// if it were, as browsers send it always. The zero value refuses it.
+type ECH string
+
+// The values of ECH.
+const (
+	ECHRefuse ECH = "refuse"
+	ECHAuto   ECH = "auto" // it passes where the gate finds that the server could not decrypt it
+)
+
+// UnmarshalText takes the values of ECH and no other.
+func (e *ECH) UnmarshalText(text []byte) error {
+	switch v := ECH(text); v {
+	case ECHRefuse, ECHAuto:
+		*e = v
+		return nil
+	}
+	return fmt.Errorf("%q is neither %s nor %s", text, ECHRefuse, ECHAuto)
 }
 
 // The two ends of the wire. The addresses are locally administered (bit 1 of the

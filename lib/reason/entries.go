@@ -17,7 +17,7 @@ var entries = []Entry{
 	{SNIAbsent, "The TLS ClientHello names no server.", "Use a client that sends the name (SNI), or allow unproven bytes, with --allow NAME:PORT/raw."},
 	{SNIMalformed, "The server name in the TLS ClientHello is not exactly one valid host name.", ""},
 	{SNIMismatch, "The TLS ClientHello asks for an allowed name, but that name does not resolve to the dialled address.", "Dial the name that is asked for."},
-	{SNIEncrypted, "The TLS ClientHello is encrypted (ECH), so the name it asks for cannot be seen.", "Turn ECH off in the client."},
+	{SNIEncrypted, "The TLS ClientHello is encrypted (ECH) or looks like it, as a browser's always does, so it may ask for another name than the one that is seen.", "Turn ECH off in the client, a browser by its policy EncryptedClientHelloEnabled = false, or set ech = \"auto\" under [network], which lets it through to servers that are found not to offer ECH."},
 	{HelloMalformed, "The bytes begin like TLS and are no valid ClientHello.", ""},
 	{HelloTooLong, "The TLS ClientHello is longer than 16 KiB or came in too many pieces.", ""},
 	{HelloChanged, "A second ClientHello on the connection does not agree with the first.", ""},

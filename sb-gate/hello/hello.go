@@ -30,9 +30,10 @@ const (
 
 // Hello is what a ClientHello says.
 type Hello struct {
-	Name  rule.Name // the zero Name: it names none
-	Early bool      // it offers early data, which may follow it at once
-	Size  int       // bytes of the stream that hold it, whole records
+	Name      rule.Name // the zero Name: it names none
+	Encrypted bool      // it carries ECH, or what looks like it: the true name may be another
+	Early     bool      // it offers early data, which may follow it at once
+	Size      int       // bytes of the stream that hold it, whole records
 }
 
 // Looks reports whether a stream that begins with b may be TLS: true as long as
@@ -43,7 +44,8 @@ func Looks(b []byte) bool {
 
 // Parse reads a hello from the beginning of b. It returns more = true while b
 // is the beginning of a good one, and otherwise the hello, or the reason why
-// it is refused (then the Size is not set).
+// it is refused (then the Size is not set). Whether an encrypted one may pass is
+// for the caller to say.
 func Parse(b []byte) (h Hello, more bool, why reason.Code) {
 	msg, size, more, why := message(b)
 	if more || why != "" {
@@ -150,7 +152,7 @@ func body(msg []byte) (h Hello, why reason.Code) {
 		return Hello{}, reason.HelloMalformed
 	}
 	seen := map[int]bool{}
-	encrypted := false
+	draft := false
 	for len(extensions.b) > 0 {
 		typ, data := extensions.number(2), extensions.vector(2)
 		if extensions.bad || seen[typ] {
@@ -164,11 +166,13 @@ func body(msg []byte) (h Hello, why reason.Code) {
 			}
 		case extEarlyData:
 			h.Early = true
-		case extECH, extESNI:
-			encrypted = true
+		case extECH:
+			h.Encrypted = true
+		case extESNI:
+			draft = true
 		}
 	}
-	if encrypted {
+	if draft { // no browser sends it any more
 		return Hello{}, reason.SNIEncrypted
 	}
 	return h, ""

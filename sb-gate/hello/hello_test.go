@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"sb/lib/reason"
 	"sb/lib/rule"
 )
 
@@ -94,8 +93,8 @@ func TestRealClients(t *testing.T) {
 	config := join([]byte{1}, []byte{0, 0x20}, u16(key.PublicKey().Bytes()), u16([]byte{0, 1, 0, 1}), []byte{0}, u8([]byte("a.example.com")), u16(nil))
 	list := u16(join([]byte{0xfe, 0x0d}, u16(config)))
 	b := capture(t, &tls.Config{ServerName: "inner.example.com", MinVersion: tls.VersionTLS13, EncryptedClientHelloConfigList: list})
-	if _, _, why := Parse(b); why != reason.SNIEncrypted {
-		t.Errorf("ECH: %q", why)
+	if h, more, why := Parse(b); more || why != "" || !h.Encrypted || h.Name.String() != "a.example.com" || h.Size != len(b) {
+		t.Errorf("ECH: %+v, more %v, %q", h, more, why)
 	}
 }
 
@@ -165,15 +164,16 @@ func FuzzAgainstGo(f *testing.F) {
 }
 
 // What the watch passes on is what came, in order, and nothing is read twice. No
-// record of it, up to where it stops looking, is a hello for another name.
+// record of it, up to where it stops looking, is a hello for another name, or an
+// encrypted one where the first was not.
 func FuzzWatch(f *testing.F) {
 	for i, v := range vectors(f, "watches.txt") {
 		if i%6 == 0 {
-			f.Add(v.in, 3, i%12 == 0)
+			f.Add(v.in, 3, i%12 == 0, i%18 == 0)
 		}
 	}
-	f.Fuzz(func(t *testing.T, in []byte, chunk int, early bool) {
-		w := NewWatch(Hello{Name: name(t, "a.example.com"), Early: early})
+	f.Fuzz(func(t *testing.T, in []byte, chunk int, early, ech bool) {
+		w := NewWatch(Hello{Name: name(t, "a.example.com"), Early: early, Encrypted: ech})
 		_, passed := watched(w, in, max(chunk, 1))
 		if !bytes.HasPrefix(in, passed) {
 			t.Fatalf("% x came out as % x", in, passed)
@@ -182,6 +182,9 @@ func FuzzWatch(f *testing.F) {
 			n := recordHeader + (int(rest[3])<<8 | int(rest[4]))
 			if n > len(rest) || rest[0] == recordData && !early {
 				return
+			}
+			if h, more, why := Parse(rest[:n]); !more && why == "" && h.Encrypted && !ech {
+				t.Fatalf("an encrypted hello passed in % x", passed)
 			}
 			if got, ok := goReads(rest[:n]); ok && !strings.EqualFold(got, "a.example.com") {
 				t.Fatalf("a hello for %q passed in % x", got, passed)

@@ -52,6 +52,8 @@ func outcome(b []byte) string {
 		return "more"
 	case why != "":
 		return string(why)
+	case h.Encrypted:
+		return string(reason.SNIEncrypted)
 	case h.Name.String() == "":
 		return "none"
 	}
@@ -138,7 +140,7 @@ func TestB7EveryCut(t *testing.T) {
 func TestWatches(t *testing.T) {
 	all := vectors(t, "watches.txt")
 	for _, v := range all {
-		first := Hello{Name: name(t, "a.example.com"), Early: strings.Contains(v.what, ", early")}
+		first := Hello{Name: name(t, "a.example.com"), Early: strings.Contains(v.what, ", early"), Encrypted: strings.Contains(v.what, ", encrypted first")}
 		for _, chunk := range []int{max(len(v.in), 1), 1, 7} {
 			got, passed := watched(NewWatch(first), v.in, chunk)
 			if got != v.want {

@@ -11,6 +11,7 @@ import (
 // what stands before it.
 type Watch struct {
 	want  rule.Name
+	ech   bool
 	early bool
 	ccs   bool // a change_cipher_spec came: of TLS 1.2, all that follows is encrypted
 	held  []byte
@@ -18,8 +19,11 @@ type Watch struct {
 	over  bool
 }
 
-// NewWatch expects a second hello, if one comes, to name what the first one did.
-func NewWatch(first Hello) *Watch { return &Watch{want: first.Name, early: first.Early} }
+// NewWatch expects a second hello, if one comes, to name what the first one did,
+// and to be encrypted only if that one was.
+func NewWatch(first Hello) *Watch {
+	return &Watch{want: first.Name, ech: first.Encrypted, early: first.Early}
+}
 
 // Over reports whether nothing more needs to be looked at: the rest of the
 // stream passes as it comes.
@@ -122,6 +126,8 @@ func (w *Watch) handshake(b []byte, size int) (n int, more bool, why reason.Code
 		return 0, true, ""
 	case why != "":
 		return 0, false, why
+	case h.Encrypted && !w.ech:
+		return 0, false, reason.SNIEncrypted
 	case h.Name != w.want:
 		return 0, false, reason.HelloChanged
 	}

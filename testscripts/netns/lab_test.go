@@ -30,7 +30,8 @@ type lab struct {
 // manifest is the sandbox of a lab.
 type manifest struct {
 	allow, deny []string
-	mtu         int // 0: 1500
+	mtu         int    // 0: 1500
+	ech         string // "": refuse
 }
 
 // newLab starts it all; the test's end ends it.
@@ -50,7 +51,11 @@ func wired(t testing.TB, m manifest) *lab {
 	if m.mtu == 0 {
 		m.mtu = 1500
 	}
-	text := fmt.Sprintf("[network]\nmtu = %d\n[rules]\nallow = [%s]\ndeny = [%s]\n", m.mtu, quoted(m.allow), quoted(m.deny))
+	text := fmt.Sprintf("[network]\nmtu = %d\n", m.mtu)
+	if m.ech != "" {
+		text += fmt.Sprintf("ech = %q\n", m.ech)
+	}
+	text += fmt.Sprintf("[rules]\nallow = [%s]\ndeny = [%s]\n", quoted(m.allow), quoted(m.deny))
 	for name, text := range map[string]string{"sandbox.toml": text, "resolv.conf": "nameserver 198.18.0.1\n"} {
 		if err := os.WriteFile(l.file(name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)

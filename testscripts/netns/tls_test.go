@@ -187,7 +187,13 @@ func TestB1LaxServer(t *testing.T) {
 // TestB2Encrypted: a client that hides the denied name behind the allowed one, and
 // a server that finds it.
 func TestB2Encrypted(t *testing.T) {
-	l := newLab(t, manifest{allow: []string{"allowed.example.org"}})
+	for _, mode := range []string{"refuse", "auto"} {
+		t.Run(mode, func(t *testing.T) { encrypted(t, mode) })
+	}
+}
+
+func encrypted(t *testing.T, mode string) {
+	l := newLab(t, manifest{allow: []string{"allowed.example.org"}, ech: mode})
 	ech, err := os.ReadFile(filepath.Join(world.Dir(), "ech"))
 	if err != nil {
 		t.Fatal(err)
