@@ -70,9 +70,9 @@ func TestSmallWindow(t *testing.T) {
 	st := stack.New(stack.Options{NetworkProtocols: []stack.NetworkProtocolFactory{ipv4.NewProtocol}, TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol}})
 	defer st.Destroy()
 	for _, roomy := range []bool{true, false} {
-		want, buffer := int64(roomyWindow), roomyBuffer
+		send, receive, buffer := int64(roomyWindow), int64(roomyWindow), roomyBuffer
 		if !roomy {
-			want, buffer = smallWindow, smallWindow
+			send, receive, buffer = smallWindow, smallTaken, smallWindow
 		}
 		var wq waiter.Queue
 		ep, err := st.NewEndpoint(tcp.ProtocolNumber, ipv4.ProtocolNumber, &wq)
@@ -80,8 +80,8 @@ func TestSmallWindow(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := newGuestConn(&wq, ep, roomy)
-		if sends, receives := ep.SocketOptions().GetSendBufferSize(), ep.SocketOptions().GetReceiveBufferSize(); sends != want || receives != want {
-			t.Errorf("roomy %v: windows of %d and %d, want %d", roomy, sends, receives, want)
+		if sends, receives := ep.SocketOptions().GetSendBufferSize(), ep.SocketOptions().GetReceiveBufferSize(); sends != send || receives != receive {
+			t.Errorf("roomy %v: windows of %d and %d, want %d and %d", roomy, sends, receives, send, receive)
 		}
 		b := c.buffers.get()
 		if c.buffers.put(b); len(b) != buffer {

@@ -26,7 +26,7 @@ func newGuestConn(wq *waiter.Queue, ep tcpip.Endpoint, roomy bool) *guestConn {
 	if !roomy {
 		c.buffers = smallBuffers
 		ep.SocketOptions().SetSendBufferSize(smallWindow, true)
-		ep.SocketOptions().SetReceiveBufferSize(smallWindow, true)
+		ep.SocketOptions().SetReceiveBufferSize(smallTaken, true)
 	}
 	return c
 }

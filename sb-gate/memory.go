@@ -15,7 +15,8 @@ import (
 // connection: in most of them little, in a few enough for the fastest wire. A
 // guest that fills them all is let open no more, and loses some.
 const (
-	smallWindow = 8 << 10   // bytes that wait in a connection, each way and on each side of the gate
+	smallTaken  = 32 << 10  // bytes of the guest's that wait in a connection; fewer make its kernel hesitate
+	smallWindow = 8 << 10   // for the guest, and in hand each way
 	roomyWindow = 1 << 20   // in one of the first maxRoomy
 	roomyBuffer = 256 << 10 // that a roomy one passes at a time
 	maxLive     = 400 << 20 // bytes in use, above which no connection is opened and some are reset

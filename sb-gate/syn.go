@@ -17,7 +17,7 @@ import (
 // stack answers with a RST, and the guest sees "connection refused" at once.
 func (g *gate) handleSegment(s *stack.Stack) func(stack.TransportEndpointID, *stack.PacketBuffer) bool {
 	roomy := tcp.NewForwarder(s, 0, maxFlows, g.handleTCP)
-	small := tcp.NewForwarder(s, smallWindow, maxFlows, g.handleTCP)
+	small := tcp.NewForwarder(s, smallTaken, maxFlows, g.handleTCP)
 	dns := tcp.NewForwarder(s, smallWindow, maxFlows, g.handleDNS)
 	gateway := netip.AddrPortFrom(g.net.Gateway(), portDNS)
 	return func(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bool {
