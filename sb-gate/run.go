@@ -260,6 +260,10 @@ func (g *gate) closeStack() {
 	}
 	if g.wire != nil {
 		g.wire.Close()
+		if g.wire.IsAttached() {
+			// The stack would wait for it with a lock held that the last frame may need.
+			g.wire.Wait()
+		}
 	}
 	if g.stack != nil {
 		g.stack.Wait()
