@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // listening starts a sandbox whose guest runs the lines that are written to it.
@@ -23,8 +26,8 @@ func listening(t *testing.T, env []string, state string) (*started, func(string)
 	return s, func(line string) { fmt.Fprintln(w, line) }
 }
 
-// TestFailVM: a machine or its sb-vm that is stopped is no way out and can be
-// ended; one that is killed ends the run. Nothing of it is left.
+// TestFailVM: a machine or its sb-vm that is stopped, or has no more memory or
+// descriptors, is no way out and can be ended; one that is killed ends the run. Nothing of it is left.
 func TestFailVM(t *testing.T) {
 	t.Parallel()
 	t.Run("stopped", func(t *testing.T) {
@@ -32,6 +35,11 @@ func TestFailVM(t *testing.T) {
 		claim(t, "fail-closed")
 		env, state := homes(t)
 		s, do := listening(t, env, state)
+		for _, tool := range []string{"sb-vm", "qemu-system-x86_64"} { // neither needs another
+			starve(t, s.pidOf(tool), unix.RLIMIT_NOFILE, openFiles(s.pidOf(tool)))
+		}
+		do("curl -sS --max-time 20 http://allowed.example.org/starved")
+		s.until("a page", func() bool { return strings.Contains(s.out.String(), "GET /starved") })
 		syscall.Kill(s.pidOf("sb-vm"), syscall.SIGSTOP)
 		do("curl -sS --max-time 20 http://allowed.example.org/still")
 		s.until("a page", func() bool { return strings.Contains(s.out.String(), "GET /still") })
@@ -55,6 +63,58 @@ func TestFailVM(t *testing.T) {
 		s.gone(t)
 		leftNothing(t, state)
 	})
+	t.Run("starved of memory", func(t *testing.T) {
+		t.Parallel()
+		claim(t, "fail-closed")
+		env, state := homes(t)
+		s, do := listening(t, env, state)
+		for _, tool := range []string{"sb-vm", "qemu-system-x86_64"} {
+			starve(t, s.pidOf(tool), unix.RLIMIT_AS, 0)
+			starve(t, s.pidOf(tool), unix.RLIMIT_DATA, 0)
+		}
+		do("for n in 1 2 3 4; do curl -sS --max-time 20 -o /dev/null http://allowed.example.org/?size=9000000; done; probe tcp 45.67.0.30:80")
+		// It goes on with what it has, or it ends and takes the run with it.
+		ended := func() bool {
+			select {
+			case <-s.ended:
+				return true
+			default:
+				return false
+			}
+		}
+		s.until("an end of one kind", func() bool { return ended() || strings.Contains(s.out.String(), "refused") })
+		want := 125
+		if !ended() {
+			want = 143
+			s.cmd.Process.Signal(syscall.SIGTERM)
+		}
+		if code := s.wait(20 * time.Second); code != want {
+			t.Errorf("exit code %d, want %d", code, want)
+		}
+		t.Logf("exit code %d", want)
+		s.gone(t)
+		leftNothing(t, state)
+	})
+}
+
+// starve lets a process that runs have so much of a resource and no more.
+func starve(t *testing.T, pid, what int, most uint64) {
+	t.Helper()
+	if err := unix.Prlimit(pid, what, &unix.Rlimit{Cur: most, Max: most}, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// openFiles is above the descriptors that a process has. With a lower limit poll(2)
+// would fail on those.
+func openFiles(pid int) (above uint64) {
+	fds, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	for _, f := range fds {
+		if n, err := strconv.ParseUint(f.Name(), 10, 64); err == nil {
+			above = max(above, n+1)
+		}
+	}
+	return above
 }
 
 // TestDiskFills: where the host's disk is full the guest's writes fail and the
