@@ -32,6 +32,9 @@ func environment(words, files []string) (map[string]string, error) {
 }
 
 func readEnvironment(env map[string]string, file string) error {
+	if file == "" {
+		return say.Usage("--env-file: its value is empty; name a file, or leave the flag out")
+	}
 	f, err := os.Open(file)
 	if err != nil {
 		return say.Usage("--env-file: %w", err)

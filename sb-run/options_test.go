@@ -114,6 +114,7 @@ func TestBadOptions(t *testing.T) {
 		{[]string{"img", "-e", ""}, `--env: "" is no variable: NAME=VALUE, or NAME for the one here`},
 		{[]string{"img", "-e", "=x"}, `--env: "=x" is no variable`},
 		{[]string{"img", "-e", "A B=x"}, `--env: "A B=x" is no variable`},
+		{[]string{"img", "--env-file", ""}, "--env-file: its value is empty; "},
 		{[]string{"img", "--env-file", filepath.Join(dir, "none")}, "--env-file: open " + filepath.Join(dir, "none") + ": no such file"},
 		{[]string{"img", "--env-file", dir}, "--env-file: read " + dir},
 		{[]string{"img", "-v", dir}, "--mount: \"" + dir + "\" is not HOST:GUEST[:ro]"},
