@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
+	"io"
 	"net"
 	"net/netip"
 	"sync"
@@ -26,6 +27,7 @@ import (
 // The bounds of what is asked about ECH.
 const (
 	echTime     = 5 * time.Second  // for one probe, its wait for a slot included
+	echLeave    = time.Second      // for the server to end a probe's connection
 	echKept     = 5 * time.Minute  // an answer counts
 	echRetried  = 20 * time.Second // it counts that there was none
 	maxEchKnown = 1024             // servers
@@ -148,15 +150,19 @@ func (f *flow) probeECH(name rule.Name) offer {
 		return offerUnknown
 	}
 	line.Verdict, line.Reason, line.Rule = audit.Allow, reason.AllowRule, to.verdict.Rule
-	got, why := offerUnknown, reason.Done
+	got, why, end := offerUnknown, reason.AuditUnavailable, r.conn.cut
 	if g.log.Allow(line) {
-		got = r.conn.offersECH(ctx, name)
+		stop := context.AfterFunc(ctx, func() { r.conn.conn.SetDeadline(past) })
+		defer stop()
+		got, why = r.conn.offersECH(name), reason.Reset
+		if r.conn.leave() {
+			why, end = reason.Done, r.conn.close
+		}
 	} else {
-		why = reason.AuditUnavailable
 		line.Verdict, line.Reason, line.Rule = audit.Dial, why, ""
 		g.log.Record(line)
 	}
-	up, down := r.conn.cut()
+	up, down := end()
 	line.Verdict, line.Reason, line.Rule = audit.Close, why, ""
 	line.Words = []audit.Word{audit.Int("up", up), audit.Int("down", down), audit.Int("ms", time.Since(began).Milliseconds()), by, {Key: "ech", Value: got.String()}}
 	g.log.Record(line)
@@ -167,9 +173,7 @@ func (f *flow) probeECH(name rule.Name) offer {
 // server that ends it in any other way than by answering to what stands outside
 // leaves the question open, one without TLS 1.3 too: it may lack that for this
 // name alone, and have it for those within.
-func (c *outerConn) offersECH(ctx context.Context, name rule.Name) offer {
-	stop := context.AfterFunc(ctx, func() { c.conn.SetDeadline(past) })
-	defer stop()
+func (c *outerConn) offersECH(name rule.Name) offer {
 	err := tls.Client(counted{c.conn, c}, &tls.Config{
 		ServerName: name.String(), MinVersion: tls.VersionTLS13, NextProtos: []string{"h2", "http/1.1"},
 		EncryptedClientHelloConfigList: madeUpECH(name.String()),
@@ -184,6 +188,18 @@ func (c *outerConn) offersECH(ctx context.Context, name rule.Name) offer {
 		return offerMade
 	}
 	return offerNone
+}
+
+// leave says the end and waits a little for the server's, so that what it still
+// said is counted. False: it has not come.
+func (c *outerConn) leave() bool {
+	late := time.AfterFunc(echLeave, func() { c.conn.SetDeadline(past) })
+	defer late.Stop()
+	err := c.closeWrite()
+	for err == nil {
+		err = c.next(func([]byte) error { return nil })
+	}
+	return err == io.EOF
 }
 
 // counted is the connection as crypto/tls wants it, read and written where the

@@ -195,7 +195,7 @@ func TestB2AutoOnce(t *testing.T) {
 		}
 		wait.Wait()
 		s.hasN(1, "allow tcp "+name+" * allow-rule "+name+" by=sb")
-		s.hasN(1, "close tcp "+name+" * * - by=sb")
+		s.hasN(1, "close tcp "+name+" * done - by=sb")
 		s.hasN(10, "close tcp "+name+" * * - by=guest")
 		if n := w.visits(); n != 11 {
 			t.Errorf("%s has %d connections, not 11", name, n)
@@ -246,7 +246,7 @@ func TestB2AutoDoubt(t *testing.T) {
 				t.Errorf("%s: passed", name)
 			}
 			s.closedUnsaid(w, name, "sni-encrypted")
-			s.hasN(1, "close tcp "+name+" "+w.at.String()+" done - by=sb ech=unknown")
+			s.hasN(1, "close tcp "+name+" "+w.at.String()+" * - by=sb ech=unknown")
 		})
 	}
 	wait.Wait()
@@ -300,7 +300,7 @@ func TestB2AutoEnds(t *testing.T) {
 	if took := time.Since(began); took > 2*time.Second {
 		t.Errorf("the gate ended after %v", took)
 	}
-	s.has("close tcp mute.example " + w.at.String() + " done - by=sb ech=unknown")
+	s.has("close tcp mute.example " + w.at.String() + " reset - by=sb ech=unknown")
 	s.has("close tcp mute.example " + w.at.String() + " * - up=0 by=guest") // either end may have come first
 }
 
@@ -387,4 +387,26 @@ func TestB2AutoProbes(t *testing.T) {
 	if most != maxProbes || running != 0 {
 		t.Errorf("%d probes at a time, %d at the end", most, running)
 	}
+}
+
+// TestB2AutoLinger: a server that does not end the probe's connection is not
+// waited for.
+func TestB2AutoLinger(t *testing.T) {
+	s := start(t, "a.example", "ech=auto")
+	s.inexact = true // it is cut off
+	free := make(chan struct{})
+	t.Cleanup(func() { close(free) })
+	config := &tls.Config{Certificates: []tls.Certificate{theAuthority().certificate("a.example")}}
+	w := s.site("a.example", 443, func(c net.Conn) {
+		tls.Server(c, config).Handshake()
+		<-free
+	})
+	began := time.Now()
+	if passed, _ := s.greased("a.example", 443, grease("a.example")); !passed {
+		t.Error("refused")
+	}
+	if took := time.Since(began); took < echLeave || took > echTime {
+		t.Errorf("it took %v", took)
+	}
+	s.has("close tcp a.example " + w.at.String() + " reset - by=sb ech=none")
 }
