@@ -16,8 +16,8 @@ import (
 // what takes it.
 var broken = []struct{ name, tool, file, text, instead, says string }{
 	{"an address that no rule names is allowed", "sb-gate", "lib/rule/decide.go", "\treturn refuse(reason.UnresolvedAddress, nil)\n", "\treturn Verdict{Allow: true, Reason: reason.AllowRule}\n", "the gate said"},
-	{"a refusal is not listed", "sb-gate", "sb-gate/flow.go", "\tg.refuse(audit.TCP, to, addr.String(), v)\n\treturn to, false", "\treturn to, false", "the gate did not say"},
-	{"a refusal is not answered", "sb-gate", "sb-gate/flow.go", "\t\tr.Complete(true) // RST", "\t\tr.Complete(false) // RST", "wait for 4 refusals"},
+	{"a refusal is not listed", "sb-gate", "sb-gate/flow.go", "\tg.refuse(audit.TCP, to, addr.String(), v)\n\treturn slot{}, false", "\treturn slot{}, false", "the gate did not say"},
+	{"a refusal is not answered", "sb-gate", "sb-gate/syn.go", "\t\tif !ok {\n\t\t\treturn false\n", "\t\tif !ok {\n\t\t\treturn true\n", "wait for 4 refusals"},
 	{"every name is allowed", "sb-dns", "lib/rule/decide.go", "\t\t\treturn Verdict{Allow: true, Reason: reason.AllowRule, Rule: sc.first.text}\n\t\t}\n\t}\n\treturn refuse(reason.NoAllowRule, nil)",
 		"\t\t}\n\t}\n\treturn Verdict{Allow: true, Reason: reason.AllowRule}", "sb-dns allowed sb-"},
 }
