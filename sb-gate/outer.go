@@ -30,7 +30,7 @@ func newOuterConn(c *net.TCPConn) (*outerConn, error) {
 		return nil, err
 	}
 	at := c.RemoteAddr().(*net.TCPAddr).AddrPort()
-	return &outerConn{conn: c, raw: raw, at: netip.AddrPortFrom(at.Addr().Unmap(), at.Port())}, nil
+	return &outerConn{conn: c, raw: raw, buffers: smallBuffers, at: netip.AddrPortFrom(at.Addr().Unmap(), at.Port())}, nil
 }
 
 // Write implements io.Writer. What the kernel took is counted while the
