@@ -146,11 +146,6 @@ func (b *bench_) host(g gateway) string {
 func (b *bench_) client(g gateway, r *running, args ...string) (got map[string]float64, err error) {
 	args = append([]string{b.self, "client", args[0], b.host(g), g.gw}, args[1:]...)
 	out, err := r.in(args...)
-	if err != nil && g.name != "sb-gate" {
-		// gvproxy now and then refuses a connection of many in a row.
-		fmt.Fprintf(os.Stderr, "benchnet: once more, as %s failed: %v\n", g.name, err)
-		out, err = r.in(args...)
-	}
 	if err != nil {
 		return nil, err
 	}
