@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -12,7 +11,6 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 )
 
@@ -77,22 +75,11 @@ func fail(err error) {
 
 func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 }
 
-// dial opens a connection. gvproxy refuses one of many in a row now and then: that
-// costs it the time, not the measurement.
-func dial(addr string) (c net.Conn, err error) {
-	for range 10 {
-		if c, err = net.Dial("tcp", addr); !errors.Is(err, syscall.ECONNREFUSED) {
-			break
-		}
-	}
-	return c, err
-}
-
 func connects(addr string, n int) float64 {
 	var all []float64
 	for range n {
 		began := time.Now()
-		c, err := dial(addr)
+		c, err := net.Dial("tcp", addr)
 		if err != nil {
 			fail(err)
 		}
@@ -123,7 +110,7 @@ func ask(c net.Conn, r *bufio.Reader, host string) error {
 }
 
 func requests(addr, host string, n int) float64 {
-	c, err := dial(addr)
+	c, err := net.Dial("tcp", addr)
 	if err != nil {
 		fail(err)
 	}
@@ -148,7 +135,7 @@ func rate(addr, host string, d time.Duration) float64 {
 	for range 16 {
 		wait.Go(func() {
 			for time.Now().Before(end) {
-				c, err := dial(addr)
+				c, err := net.Dial("tcp", addr)
 				if err != nil {
 					fail(err)
 				}
@@ -174,7 +161,7 @@ func hold(addr, host string, n int) error {
 	for worker := range 16 {
 		wait.Go(func() {
 			for i := worker; i < n; i += 16 {
-				c, err := dial(addr)
+				c, err := net.Dial("tcp", addr)
 				if err == nil {
 					err = ask(c, bufio.NewReader(c), host)
 				}
