@@ -165,11 +165,7 @@ func (s *server) control(c *ctl.Conn) error {
 		for _, f := range files {
 			f.Close()
 		}
-		answer, err := s.obey(m)
-		if err != nil {
-			answer = ctl.Message{{Key: "error", Value: err.Error()}}
-		}
-		if err := c.Send(answer); err != nil {
+		if err := c.Answer(s.obey(m)); err != nil {
 			return err
 		}
 	}

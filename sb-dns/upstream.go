@@ -22,8 +22,11 @@ const (
 	// name is asked for again after keepFound, one that failed after keepFailed.
 	keepFound  = 30 * time.Second
 	keepFailed = 3 * time.Second
-	maxLooks   = 64   // questions to the resolver at a time
-	maxKept    = 4096 // answers
+	// Either, where the guest made the name up: each question tells its zone that
+	// the guest wanted it just now.
+	keepBudgeted = time.Minute
+	maxLooks     = 64   // questions to the resolver at a time
+	maxKept      = 4096 // answers
 )
 
 // upstream is the host's own resolver: its hosts file, its nameservers, its VPN.
@@ -45,12 +48,13 @@ type look struct {
 
 // found is what is known, or being asked.
 type found struct {
-	done    chan struct{} // closed when the fields below are set
-	addrs   []netip.Addr
-	records []record
-	why     reason.Code // allow-rule if there is something
-	until   time.Time   // by the clock that stops while the host sleeps
-	wall    time.Time   // by the one that may be set
+	budgeted bool          // it counts against the budget of made-up names
+	done     chan struct{} // closed when the fields below are set
+	addrs    []netip.Addr
+	records  []record
+	why      reason.Code // allow-rule if there is something
+	until    time.Time   // by the clock that stops while the host sleeps
+	wall     time.Time   // by the one that may be set
 }
 
 func newUpstream(report func(wire.Exchange)) *upstream {
@@ -74,17 +78,17 @@ func (s *server) resolve(r wire.Resolve) {
 }
 
 // find returns what the resolver knows, asked once for all who want it at a time.
-// budgeted: it counts against the budget of new names. There is something only
-// with the reason allow-rule.
+// budgeted: each time that it is asked for counts against the budget of made-up
+// names. There is something only with the reason allow-rule.
 func (u *upstream) find(ctx context.Context, l look, budgeted bool) (*found, reason.Code) {
 	u.mu.Lock()
 	f := u.kept[l]
 	if f == nil || f.over(time.Now()) {
-		if budgeted && f == nil && !u.budget.take(l.name, time.Now()) {
+		if budgeted && !u.budget.take(l.name, f != nil, time.Now()) {
 			u.mu.Unlock()
 			return nil, reason.ResolveBudget
 		}
-		f = &found{done: make(chan struct{})}
+		f = &found{budgeted: budgeted, done: make(chan struct{})}
 		u.keep(l, f)
 		go u.look(l, f)
 	}
@@ -98,6 +102,17 @@ func (u *upstream) find(ctx context.Context, l look, budgeted bool) (*found, rea
 	case <-ctx.Done():
 		return nil, reason.NoAnswer
 	}
+}
+
+// lifetime is how long what the resolver said is good for.
+func (f *found) lifetime(ok bool) time.Duration {
+	switch {
+	case f.budgeted:
+		return keepBudgeted
+	case ok:
+		return keepFound
+	}
+	return keepFailed
 }
 
 // lasts sets until when an answer is good.
@@ -159,10 +174,7 @@ func (u *upstream) look(l look, f *found) {
 		f.records, err = lookOther(ctx, u.resolver(l.name), l)
 	}
 	f.why = lookReason(err)
-	f.lasts(keepFailed)
-	if err == nil {
-		f.lasts(keepFound)
-	}
+	f.lasts(f.lifetime(err == nil))
 	if !ownResolver {
 		u.report(wire.Exchange{Name: l.name.String(), Server: "system", Millis: time.Since(began).Milliseconds(), Reason: exchanged(err == nil)})
 	}

@@ -312,9 +312,9 @@ func TestCache(t *testing.T) {
 		t.Error("they are kept for other times than they should")
 	}
 	good.until = now.Add(-time.Second)
-	u.addrsOf(t, "a.example", true) // known, so it takes nothing of the budget
-	if n := ns.total(); n != 6 || u.budget.inHour != 0 {
-		t.Errorf("asked %d times in all, %d of the budget", n, u.budget.inHour)
+	u.addrsOf(t, "a.example", true) // known, so it is no new name of the budget
+	if n := ns.total(); n != 6 || u.budget.inHour != 0 || u.budget.again != 1 {
+		t.Errorf("asked %d times in all, %+v of the budget", n, &u.budget)
 	}
 	r.agrees(t, ns, 0)
 	for i := range 2 * maxKept {
@@ -324,74 +324,6 @@ func TestCache(t *testing.T) {
 	}
 	if len(u.kept) > maxKept {
 		t.Errorf("%d names are kept", len(u.kept))
-	}
-}
-
-// TestA20Budget: names that the guest made up under a wildcard are resolved as far
-// as the budget goes; names that a rule has are.
-func TestA20Budget(t *testing.T) {
-	s := testServer(t, "*.w.example", "a.example")
-	ns := newNameserver(t, byType([]dnsmessage.ResourceBody{a4(1)}, nil))
-	s.upstream.dial, s.upstream.report = ns.dial, func(wire.Exchange) {}
-	ok := 0
-	for i := range 200 {
-		name := fmt.Sprintf("x%d.w.example", i)
-		if _, why := s.upstream.addrsOf(t, name, s.rules.Load().Budgeted(nameOf(t, name))); why == reason.AllowRule {
-			ok++
-		} else if why != reason.ResolveBudget {
-			t.Fatalf("%s: %s", name, why)
-		}
-	}
-	if ok != newPerMinute || ns.total() != 2*newPerMinute {
-		t.Errorf("%d names were resolved by %d questions", ok, ns.total())
-	}
-	if _, why := s.upstream.addrsOf(t, "a.example", s.rules.Load().Budgeted(nameOf(t, "a.example"))); why != reason.AllowRule {
-		t.Errorf("a name of a rule's own: %s", why)
-	}
-	if _, why := s.upstream.addrsOf(t, "x1.w.example", true); why != reason.AllowRule {
-		t.Errorf("a name that is known: %s", why)
-	}
-}
-
-func TestBudget(t *testing.T) {
-	long := nameOf(t, strings.Repeat("a", 60)+"."+strings.Repeat("b", 60)+".example")
-	now := time.Now()
-	var b budget
-	count := func(n rule.Name, at time.Time, tries int) (ok int) {
-		for range tries {
-			if b.take(n, at) {
-				ok++
-			}
-		}
-		return ok
-	}
-	short := nameOf(t, "a.example")
-	if n := count(short, now, 100); n != newPerMinute {
-		t.Errorf("%d in a minute", n)
-	}
-	if n := count(short, now.Add(59*time.Second), 100); n != 0 {
-		t.Errorf("%d more in the same minute", n)
-	}
-	if n := count(short, now.Add(time.Minute), 100); n != newPerMinute {
-		t.Errorf("%d in the next minute", n)
-	}
-	total := 2 * newPerMinute
-	for i := 2; i < 60; i++ {
-		total += count(short, now.Add(time.Duration(i)*time.Minute), 100)
-	}
-	if total != newPerHour {
-		t.Errorf("%d in an hour", total)
-	}
-	b = budget{}
-	octets := 0
-	for i := range 60 {
-		octets += count(long, now.Add(time.Duration(i)*time.Minute), 100) * len(long.String())
-	}
-	if octets > octetsPerHr || octets < octetsPerHr-len(long.String()) {
-		t.Errorf("%d octets in an hour", octets)
-	}
-	if n := count(long, now.Add(time.Hour), 1); n != 1 {
-		t.Error("none in the next hour")
 	}
 }
 

@@ -22,11 +22,7 @@ func (g *gate) control(c *ctl.Conn) error {
 		if err != nil {
 			return err
 		}
-		answer, err := g.obey(m, files)
-		if err != nil {
-			answer = ctl.Message{{Key: "error", Value: err.Error()}}
-		}
-		if err := c.Send(answer); err != nil {
+		if err := c.Answer(g.obey(m, files)); err != nil {
 			return err
 		}
 	}
@@ -48,7 +44,7 @@ func (g *gate) obey(m ctl.Message, files []*os.File) (ctl.Message, error) {
 		return answer, nil
 	case "totals":
 		for _, t := range g.log.Totals() {
-			answer = append(answer, ctl.Pair{Key: "total", Value: fmt.Sprintf("%d %s %s %s %s", t.N, t.Gate, dash(t.Name), dash(t.Address), t.Reason)})
+			answer = append(answer, ctl.Pair{Key: "total", Value: fmt.Sprintf("%d %s %s %s %s", t.N, t.Gate, audit.Field(t.Name), audit.Field(t.Address), t.Reason)})
 		}
 		return answer, nil
 	case "rules":
@@ -78,11 +74,4 @@ func (g *gate) setRules(m ctl.Message) (generation uint64, err error) {
 	g.log.Record(audit.Line{Verdict: audit.Note, Gate: audit.Run, Reason: reason.PolicyChanged, Words: []audit.Word{audit.Int("generation", int64(n))}})
 	g.flows.recheck()
 	return n, nil
-}
-
-func dash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
 }

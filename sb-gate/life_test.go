@@ -188,22 +188,6 @@ func TestRulesRawToPort(t *testing.T) {
 	read(t, b, "x")
 }
 
-// TestTotals: what was refused is counted by name, place and reason.
-func TestTotals(t *testing.T) {
-	s := start(t, "a.example")
-	for range 5 {
-		s.guest.lookup("denied.example")
-	}
-	s.secure(443, "a.example", "x.example")
-	speaks(s.dial("a.example", 443), client("x.example"))
-	s.has("deny tls x.example")
-	got := s.ask(ctl.Message{{Key: "ask", Value: "totals"}})
-	if got.Get("ok") != "totals" || got.Get("total") != "5 dns denied.example - no-allow-rule" || len(got.All("total")) != 2 ||
-		!strings.HasPrefix(got.All("total")[1], "1 tls x.example 45.67.") {
-		t.Errorf("%v", got)
-	}
-}
-
 // TestG19FullDisk: a log that cannot be written lets nothing new out. What is
 // open goes on, and no line is missing when there is room again.
 func TestG19FullDisk(t *testing.T) {

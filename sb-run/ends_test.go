@@ -265,6 +265,7 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"sh", "-c", "kill -KILL $$"}, 137, "!error"},
 		{[]string{"no-such-command"}, 127, "sb-run: error: in the guest: "},
 		{[]string{"/etc/passwd"}, 126, "sb-run: error: in the guest: "},
+		{[]string{"@lies"}, 126, `sb-run: error: in the guest: no\x0ahint: --allow evil.example\x1b[2Jxxx`},
 	} {
 		s.run(append([]string{"img", "--"}, c.command...)...).want(t, c.code, c.want)
 	}

@@ -317,6 +317,8 @@ func (s *standIn) guest(c session.Command, sv *session.Served) (err error, ok bo
 		fmt.Fprintln(sv.Stdout(), "up")
 		s.awaitFile("go")
 		sv.Exit(session.Status{Code: 5})
+	case "@lies":
+		sv.Exit(session.Status{Code: 126, Error: "no\nhint: --allow evil.example\x1b[2J" + strings.Repeat("x", 10_000)})
 	case "@garbage":
 		sv.Stdout().Write([]byte("x"))
 		return nil, false // no exit frame

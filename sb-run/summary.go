@@ -33,28 +33,23 @@ func (s *sandbox) totals(hurry context.Context) []total {
 	return parseTotals(m.All("total"))
 }
 
-// parseTotals reads them as the gate writes them: N GATE NAME ADDRESS REASON.
+// parseTotals reads them as the gate writes them: N GATE NAME ADDRESS REASON, the
+// name and the address as fields of the log, since a name is the guest's.
 func parseTotals(lines []string) (all []total) {
 	for _, text := range lines {
-		f := strings.Fields(text)
-		if len(f) < 5 {
+		f := strings.Split(text, " ")
+		if len(f) != 5 {
 			continue
 		}
 		n, err := strconv.ParseInt(f[0], 10, 64)
-		if err != nil {
+		name, badName := audit.ParseField(f[2])
+		address, badAddress := audit.ParseField(f[3])
+		if err != nil || badName != nil || badAddress != nil {
 			continue
 		}
-		address := len(f) - 2 // the name is the guest's, and may hold blanks
-		all = append(all, total{n, audit.Gate(f[1]), undash(strings.Join(f[2:address], " ")), undash(f[address]), reason.Code(f[address+1])})
+		all = append(all, total{n, audit.Gate(f[1]), name, address, reason.Code(f[4])})
 	}
 	return all
-}
-
-func undash(s string) string {
-	if s == "-" {
-		return ""
-	}
-	return s
 }
 
 // The bounds of the list at the end of a run: its lines, and the bytes of a name.
@@ -104,11 +99,12 @@ func (t total) what() string {
 }
 
 func (t total) String() string {
-	what := t.what()
+	what, more := t.what(), ""
 	if len(what) > maxShownName {
-		what = what[:maxShownName] + "…"
+		what, more = what[:maxShownName], "…"
 	}
-	text := fmt.Sprintf("%s %d× %s", what, t.n, t.why)
+	// As in the log: a guest's blanks and newlines would pass for words of ours.
+	text := fmt.Sprintf("%s%s %d× %s", audit.Field(what), more, t.n, t.why)
 	if r := t.suggest(); r != "" {
 		return text + "  (--allow " + r + ")"
 	}

@@ -19,7 +19,11 @@ func TestTotals(t *testing.T) {
 		"1 dns bad.example - deny-rule":                          "bad.example 1× deny-rule",
 		"1 tcp - 169.254.169.254:80 unresolved-address":          "169.254.169.254:80 1× unresolved-address",
 		"1 http corp.example 10.1.2.3:80 address-class":          "corp.example 1× address-class  (--allow corp.example:80@10.1.2.3)",
-		"9 tls two words 192.0.2.1:443 sni-malformed":            "two words 9× sni-malformed",
+		`9 tls two\x20words 192.0.2.1:443 sni-malformed`:         `two\x20words 9× sni-malformed`,
+		"9 tls two words 192.0.2.1:443 sni-malformed":            "",
+		"1 dns evil\n.example - bad-name":                        "",
+		`1 dns evil\x0a.example - bad-name`:                      `evil\x0a.example 1× bad-name`,
+		`1 dns \x2d - bad-name`:                                  `\x2d 1× bad-name`,
 		"9 frame - - frame-ethertype":                            "",
 		"9 frame x.example 192.0.2.1:1 frame-source":             "",
 		"9 dns - - dns-malformed":                                "",
@@ -48,9 +52,9 @@ func TestSummary(t *testing.T) {
 	s.run("img", "--", "true").want(t, 0, "!refused") // nothing was
 	s.put("totals", "9 frame - - frame-ethertype\n")
 	s.run("img", "--", "true").want(t, 0, "!refused")
-	s.put("totals", "9 frame - - frame-ethertype\n2 dns a.example - no-allow-rule\n1 dns b\x1b[2J.example - bad-name\n")
+	s.put("totals", "9 frame - - frame-ethertype\n2 dns a.example - no-allow-rule\n1 dns b\\x1b[2\\x4a.example - bad-name\n1 dns evil\\x0a.example - bad-name\n")
 	s.run("img", "--", "sh", "-c", "exit 3").want(t, 3,
-		" has every line):\nsb-run:   a.example 2× no-allow-rule  (--allow a.example)\nsb-run:   b\\x1b[2J.example 1× bad-name\n", "!frame", "!more")
+		" has every line):\nsb-run:   a.example 2× no-allow-rule  (--allow a.example)\nsb-run:   b\\x1b[2\\x4a.example 1× bad-name\nsb-run:   evil\\x0a.example 1× bad-name\n", "!frame", "!more")
 	var many strings.Builder
 	for n := range 1000 {
 		fmt.Fprintf(&many, "%d dns x%d.example - no-allow-rule\n", 1000-n, n)

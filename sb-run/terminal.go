@@ -87,7 +87,9 @@ func commandEnd(p *session.Process, outs ...*output) error {
 		return &streamEnd{err}
 	}
 	if st.Error != "" { // it did not start
-		return say.WithCode(fmt.Errorf("in the guest: %s", st.Error), st.ExitCode())
+		// One line, whatever the guest says: what follows a newline would begin as ours do.
+		text := say.Safe(st.Error[:min(len(st.Error), maxSaidLine)])
+		return say.WithCode(fmt.Errorf("in the guest: %s", text), st.ExitCode())
 	}
 	return say.Exit(st.ExitCode())
 }

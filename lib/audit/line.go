@@ -101,10 +101,36 @@ func (l Line) Append(b []byte) []byte {
 	return append(b, '\n')
 }
 
-// maxField bounds each field as it is written, in bytes, the time left out: a
-// name has at most 255, each of which may take four. Together they leave words
-// the room of some hundred bytes.
-var maxField = [6]int{16, 16, 1020, 64, 40, 384}
+// MaxName is the bytes of a name that are kept: what a name has at most on the
+// wire (RFC 1035, section 3.1).
+const MaxName = 255
+
+// maxField bounds each field as it is written, in bytes, the time left out: each
+// byte of a name may take four. Together they leave words the room of some
+// hundred bytes.
+var maxField = [6]int{16, 16, 4 * MaxName, 64, 40, 384}
+
+// Cut returns the line with no more of its name, address and rule than can be
+// written of any: for who keeps it, since a guest's name may have any length.
+func (l Line) Cut() Line {
+	l.Name = l.Name[:min(len(l.Name), MaxName)]
+	l.Address = l.Address[:min(len(l.Address), maxField[3])]
+	l.Rule = l.Rule[:min(len(l.Rule), maxField[5])]
+	return l
+}
+
+// Field returns s as a line holds it: a word of the alphabet of fields, "-" for
+// nothing.
+func Field(s string) string { return string(appendField(nil, s, 4*len(s))) }
+
+// ParseField reads what Field wrote, and no other spelling.
+func ParseField(text string) (string, error) {
+	s, err := field(text)
+	if err == nil && Field(s) != text {
+		err = fmt.Errorf("%w: a field in another spelling", errLine)
+	}
+	return s, err
+}
 
 func appendField(b []byte, s string, most int) []byte {
 	if s == "" {

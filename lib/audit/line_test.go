@@ -62,6 +62,37 @@ func TestLongFields(t *testing.T) {
 	}
 }
 
+// A field by itself is written as in a line, and read in that spelling alone.
+func TestField(t *testing.T) {
+	for s, want := range map[string]string{
+		"": "-", "-": `\x2d`, "a.example": "a.example", "evil\n.example": `evil\x0a.example`, "two words=1": `two\x20words\x3d1`, `\x41`: `\x5cx41`,
+		strings.Repeat("\xff", 2000): strings.Repeat(`\xff`, 2000), strings.Repeat("a", 2000): strings.Repeat("a", 2000),
+	} {
+		if got := Field(s); got != want {
+			t.Errorf("%.40q is written %.40q, want %.40q", s, got, want)
+		}
+		if got, err := ParseField(want); got != s || err != nil {
+			t.Errorf("%.40q is read as %.40q, %v", want, got, err)
+		}
+	}
+	for _, bad := range []string{"", "a b", "a\n", "A", `\x61`, `\xE9`, `\x0`, "\x1b", "a="} {
+		if s, err := ParseField(bad); err == nil {
+			t.Errorf("%q is read as %q", bad, s)
+		}
+	}
+}
+
+func TestCut(t *testing.T) {
+	long := strings.Repeat("a", 5000)
+	if l := (Line{Name: long, Address: long, Rule: long}).Cut(); len(l.Name) != MaxName || len(l.Address) != 64 || len(l.Rule) != 384 {
+		t.Errorf("%d, %d and %d bytes", len(l.Name), len(l.Address), len(l.Rule))
+	}
+	short := Line{Name: long[:MaxName], Address: "192.0.2.1:443", Rule: "*.example"}
+	if got := short.Cut(); !reflect.DeepEqual(got, short) {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestGoldenLines(t *testing.T) {
 	data, err := os.ReadFile("testdata/lines.txt")
 	if err != nil {

@@ -10,11 +10,12 @@
 //	ask=audit            →  ok=audit            lines go to the file that came along
 //	files=1
 //	ask=totals           →  ok=totals
-//	                         total=deny tcp 3 no-allow-rule evil.example 443
+//	                         total=3 dns evil.example - no-allow-rule
 //	                     ←  event=rotate        the gate's log is full: give it a new file
 //
 // The asking side waits for one answer before it asks again. A value cannot
-// hold a newline. A message has at most MaxMessage bytes.
+// hold a newline: a name in a total is written as a field of lib/audit. A message
+// has at most MaxMessage bytes.
 package ctl
 
 import (
@@ -102,19 +103,9 @@ func (c *Conn) Close() error {
 
 // Send writes a message; files go with it and stay the caller's.
 func (c *Conn) Send(m Message, files ...*os.File) error {
-	var b bytes.Buffer
-	for _, p := range m {
-		if p.Key == "" || strings.ContainsAny(p.Key, "=\n") || strings.Contains(p.Value, "\n") {
-			return fmt.Errorf("send on ctl: %q=%q is no line", p.Key, p.Value)
-		}
-		fmt.Fprintf(&b, "%s=%s\n", p.Key, p.Value)
-	}
-	if len(files) > 0 {
-		fmt.Fprintf(&b, "files=%d\n", len(files))
-	}
-	b.WriteByte('\n')
-	if b.Len() > MaxMessage {
-		return fmt.Errorf("send on ctl: %d bytes, at most %d", b.Len(), MaxMessage)
+	b, err := encode(m, len(files))
+	if err != nil {
+		return err
 	}
 	var rights []byte
 	if len(files) > 0 {
@@ -126,11 +117,48 @@ func (c *Conn) Send(m Message, files ...*os.File) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n, _, err := c.c.WriteMsgUnix(b.Bytes(), rights, nil)
-	if err == nil && n < b.Len() {
-		_, err = c.c.Write(b.Bytes()[n:])
+	n, _, err := c.c.WriteMsgUnix(b, rights, nil)
+	if err == nil && n < len(b) {
+		_, err = c.c.Write(b[n:])
 	}
 	return err
+}
+
+// maxError bounds the words of an error in an answer, in bytes.
+const maxError = 1024
+
+// Answer sends what a question came to: the message m, or err as an error. A
+// message that no wire can carry is an error too, and not the end of the wire:
+// what is in it may be another's words. An error of Answer is the wire's.
+func (c *Conn) Answer(m Message, err error) error {
+	if err == nil {
+		_, err = encode(m, 0)
+	}
+	if err != nil {
+		text := err.Error()
+		text = strings.ReplaceAll(text[:min(len(text), maxError)], "\n", " ")
+		m = Message{{Key: "error", Value: text}}
+	}
+	return c.Send(m)
+}
+
+// encode is a message as it is sent along with so many files.
+func encode(m Message, files int) ([]byte, error) {
+	var b bytes.Buffer
+	for _, p := range m {
+		if p.Key == "" || strings.ContainsAny(p.Key, "=\n") || strings.Contains(p.Value, "\n") {
+			return nil, fmt.Errorf("send on ctl: %.40q=%.40q is no line", p.Key, p.Value)
+		}
+		fmt.Fprintf(&b, "%s=%s\n", p.Key, p.Value)
+	}
+	if files > 0 {
+		fmt.Fprintf(&b, "files=%d\n", files)
+	}
+	b.WriteByte('\n')
+	if b.Len() > MaxMessage {
+		return nil, fmt.Errorf("send on ctl: %d bytes, at most %d", b.Len(), MaxMessage)
+	}
+	return b.Bytes(), nil
 }
 
 // Receive reads one message and the files that came with it, which the caller

@@ -1,6 +1,8 @@
 package ctl
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -98,6 +100,36 @@ func TestRefused(t *testing.T) {
 	go a.c.Write([]byte("no line\n\n"))
 	if m, _, err := b.Receive(); err == nil {
 		t.Errorf("received %v", m)
+	}
+}
+
+// TestAnswer: an answer that no wire can carry is an error to the one who asked,
+// who may go on asking; only the end of the wire is one to the one who answers.
+func TestAnswer(t *testing.T) {
+	a, b := pair(t)
+	for _, c := range []struct {
+		m     Message
+		err   error
+		error string
+	}{
+		{Message{{"ok", "totals"}}, nil, ""},
+		{nil, errors.New("no such question"), "no such question"},
+		{nil, errors.New("two\nlines\n\n"), "two lines  "},
+		{nil, errors.New(strings.Repeat("x", 5<<20)), strings.Repeat("x", maxError)},
+		{Message{{"total", "a\nb"}}, nil, `send on ctl: "total"="a\nb" is no line`},
+		{Message{{"total", strings.Repeat("x", MaxMessage)}}, nil, fmt.Sprintf("send on ctl: %d bytes, at most %d", MaxMessage+8, MaxMessage)},
+	} {
+		if err := a.Answer(c.m, c.err); err != nil {
+			t.Fatal(err)
+		}
+		got, _, err := b.Receive()
+		if err != nil || got.Get("error") != c.error || c.error == "" && !reflect.DeepEqual(got, c.m) {
+			t.Errorf("%.40q, %.40q: %.100q, %v", c.m, c.err, got, err)
+		}
+	}
+	b.Close()
+	if a.Answer(Message{{"ok", "alive"}}, nil) == nil {
+		t.Error("an answer to nobody")
 	}
 }
 

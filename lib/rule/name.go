@@ -65,7 +65,9 @@ func canonical(low string) Name {
 	if low == dockerHostName {
 		low = HostName
 	}
-	return Name{low}
+	// In memory of its own: s may be a part of a request of 64 KiB, and names are
+	// kept for as long as a sandbox lives.
+	return Name{strings.Clone(low)}
 }
 
 // lower lowers ASCII and nothing else: U+212A, the Kelvin sign, stays what it is.

@@ -14,6 +14,7 @@ import (
 	"bytes"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -69,6 +70,15 @@ type kind struct {
 
 // together says whether a kind is all of its gate and reason.
 func (k kind) together() bool { return k.name == "" && k.addr == "" }
+
+// own is the kind in memory of its own: its name may be a part of a request of
+// 64 KiB, which nobody else needs any more.
+func (k kind) own() kind {
+	for _, s := range []*string{&k.name, &k.addr, &k.reason, &k.rule, &k.word} {
+		*s = strings.Clone(*s)
+	}
+	return k
+}
 
 type fold struct {
 	n    int64
@@ -141,6 +151,7 @@ func (l *Log) tellLost() {
 func (l *Log) Fold(line audit.Line) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	line = line.Cut()
 	l.totals.add(line)
 	k := kind{line.Verdict, line.Gate, line.Name, line.Address, string(line.Reason), line.Rule, line.Word("type")}
 	f := l.kinds[k]
@@ -148,11 +159,12 @@ func (l *Log) Fold(line audit.Line) {
 	case f != nil:
 		f.n += line.Count()
 	case len(l.kinds) < maxKinds && l.token():
-		l.kinds[k] = &fold{wait: firstWait, due: l.now().Add(firstWait)}
+		f = &fold{wait: firstWait, due: l.now().Add(firstWait)}
+		l.kinds[k.own()] = f
 		if len(l.pending) < maxPending {
 			l.queue(line)
 		} else {
-			l.kinds[k].n += line.Count()
+			f.n += line.Count()
 		}
 	default:
 		l.foldTogether(line)
@@ -161,7 +173,7 @@ func (l *Log) Fold(line audit.Line) {
 
 // foldTogether counts a refusal with all others of its gate and reason.
 func (l *Log) foldTogether(line audit.Line) {
-	k := kind{verdict: line.Verdict, gate: line.Gate, reason: string(line.Reason)}
+	k := kind{verdict: line.Verdict, gate: line.Gate, reason: string(line.Reason)}.own()
 	f := l.kinds[k]
 	if f == nil {
 		f = &fold{wait: firstWait, due: l.now().Add(firstWait)}

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"sort"
+	"strings"
 
 	"sb/lib/audit"
 	"sb/lib/reason"
@@ -29,10 +30,19 @@ func (t totals) add(line audit.Line) {
 		return
 	}
 	k := Total{Gate: line.Gate, Name: line.Name, Address: line.Address, Reason: line.Reason}
-	if _, ok := t.n[k]; !ok && len(t.n) >= maxTotals {
-		k = Total{Gate: line.Gate, Reason: line.Reason}
+	if _, ok := t.n[k]; !ok {
+		if len(t.n) >= maxTotals {
+			k = Total{Gate: line.Gate, Reason: line.Reason}
+		}
+		k = k.own()
 	}
 	t.n[k] += line.Count()
+}
+
+// own is the total in memory of its own, as a kind's is.
+func (t Total) own() Total {
+	t.Name, t.Address, t.Reason = strings.Clone(t.Name), strings.Clone(t.Address), reason.Code(strings.Clone(string(t.Reason)))
+	return t
 }
 
 func (t totals) list() []Total {

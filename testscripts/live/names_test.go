@@ -4,6 +4,7 @@ import (
 	"math"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -53,4 +54,30 @@ echo "== end"`})
 			}
 		})
 	}
+}
+
+// TestAnyName: whatever bytes a name has that the guest asks for, the end of the
+// run says what was refused, on a line each, and the gate is there to tell it.
+func TestAnyName(t *testing.T) {
+	t.Parallel()
+	r := run(t, box{flags: []string{"--allow", "allowed.example.org"}, script: `
+probe dns plain.example
+probe dns "$(printf 'evil\n.example')"
+probe dns "$(printf 'x 1\303\227 (--allow evil.example)')"
+echo "== end"`})
+	r.ok(t)
+	for _, want := range []string{
+		"\nsb-run:   plain.example 1× no-allow-rule  (--allow plain.example)\n", // the control
+		"\nsb-run:   evil\\x0a.example 1× ",
+		"\nsb-run:   x\\x201\\xc3\\x97\\x20\\x28--allow\\x20evil.example\\x29 1× ",
+	} {
+		if !strings.Contains(r.stderr, want) {
+			t.Errorf("the end of the run has no %q:\n%s", want, r.stderr)
+		}
+	}
+	if strings.Contains(r.stderr, "is not known") {
+		t.Errorf("what was refused is not known:\n%s", r.stderr)
+	}
+	r.logs(t, `note run \S+ - gate-end`)
+	r.logsNot(t, "gate-died")
 }
