@@ -106,7 +106,9 @@ func TestD25PortsUsedAgain(t *testing.T) {
 			}
 			c.end(conn.(*net.TCPConn))
 			conn.Close()
-			if took := time.Since(began); took > quick {
+			// A busy machine may lose a SYN of a connection that is ending still; the
+			// next one comes after a second.
+			if took := time.Since(began); took > 3*quick {
 				t.Errorf("%s: connection %d took %v", c.how, i, took)
 			}
 		}
