@@ -23,7 +23,7 @@ func (f *flow) serveTLS(got first) {
 		f.answer(why, alert)
 		return
 	}
-	if !f.allow(true) {
+	if !f.allow(true) || !f.listOthers(audit.TLS) {
 		return
 	}
 	a := &answer{f: f, served: make(chan bool, 1)}
@@ -149,10 +149,9 @@ func (f *flow) proves(n rule.Name, p proof) (reason.Code, string) {
 	case n == rule.Name{}, isName && n == f.to.name:
 		return "", ""
 	}
-	// From here on a change of the rules about that name reaches this flow too.
-	f.mu.Lock()
-	f.also = n
-	f.mu.Unlock()
+	if !f.carries(n) {
+		return reason.NameBudget, ""
+	}
 	v := f.g.rules().Dial(n, rule.TCP, f.to.addr.Port())
 	switch {
 	case v.Reason == reason.DenyRule:
@@ -163,8 +162,10 @@ func (f *flow) proves(n rule.Name, p proof) (reason.Code, string) {
 	ctx, cancel := context.WithTimeout(f.g.ctx, resolveTime)
 	defer cancel()
 	places, _ := f.g.places(ctx, target{name: n, addr: f.to.addr}, rule.TCP)
-	if !slices.ContainsFunc(places, func(p place) bool { return p.at == f.outer.at }) {
+	i := slices.IndexFunc(places, func(p place) bool { return p.at == f.outer.at })
+	if i < 0 {
 		return p.mismatch, ""
 	}
+	f.allowedBy(n, places[i].verdict.Rule)
 	return "", ""
 }
