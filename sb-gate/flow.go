@@ -28,10 +28,10 @@ type flow struct {
 	parting atomic.Bool  // what the gate says follows what the server says
 
 	mu      sync.Mutex
-	guest   *guestConn // nil until its handshake is complete
-	also    rule.Name  // another name than the handle's that its bytes carry
-	proven  bool       // its bytes are TLS or HTTP
-	allowed bool       // its allow line is in the log
+	guest   *guestConn          // nil until its handshake is complete
+	also    map[rule.Name]*also // the names besides the handle's that its bytes are for
+	proven  bool                // its bytes are TLS or HTTP
+	allowed bool                // its allow line is in the log
 	over    bool
 }
 
@@ -125,21 +125,30 @@ func (f *flow) meet(r *tcp.ForwarderRequest, roomy bool) bool {
 // stands says whether the rules that are in force now would let the flow be.
 func (f *flow) stands() bool {
 	f.mu.Lock()
-	also, proven := f.also, f.proven
+	proven := f.proven
 	f.mu.Unlock()
 	_, v := f.g.judge(f.to.addr, rule.TCP)
 	if v.Allow && f.to.name != (rule.Name{}) {
-		v = f.g.rules().Reach(f.to.name, f.outer.at.Addr(), f.g.hosts.class(f.outer.at.Addr()), rule.TCP, f.outer.at.Port())
+		v = f.reach(f.to.name)
 	}
 	switch {
 	case !v.Allow:
 		return false
 	case !proven && (f.verdict.Raw && !v.Raw || f.verdict.Any && !v.Any):
 		return false // it may be what must be proven now
-	case also != rule.Name{}:
-		return f.g.rules().Dial(also, rule.TCP, f.to.addr.Port()).Allow
+	}
+	for _, n := range f.others() {
+		if !f.reach(n).Allow {
+			return false
+		}
 	}
 	return true
+}
+
+// reach says what the rules have on a name where the flow leads.
+func (f *flow) reach(n rule.Name) rule.Verdict {
+	at := f.outer.at
+	return f.g.rules().Reach(n, at.Addr(), f.g.hosts.class(at.Addr()), rule.TCP, at.Port())
 }
 
 func (f *flow) touch() { f.active.Store(time.Now().UnixNano()) }

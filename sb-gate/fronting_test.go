@@ -61,41 +61,6 @@ func TestB11Prefaces(t *testing.T) {
 	s.has("close tcp mail.example " + mail.at.String() + " done - up=10")
 }
 
-// TestB12BehindEarlyData: a second hello with another name is found behind early
-// data and whatever else a lax server skips.
-func TestB12BehindEarlyData(t *testing.T) {
-	s := start(t, "a.example", "b.example")
-	first := offersEarlyData(firstBytes(t, client("a.example")))
-	data := append([]byte{23, 3, 3, 0x10, 0}, make([]byte, 0x1000)...)
-	for i, c := range []struct {
-		what, name, why string
-		between         []byte
-	}{
-		{"B12 early data", "b.example", "hello-changed", data},
-		{"B12 early data, the same name", "a.example", "done", data},
-		{"B12 alert", "b.example", "hello-changed", []byte{21, 3, 3, 0, 2, 1, 90}},
-		{"B12 change of cipher in another version", "b.example", "hello-changed", []byte{20, 3, 1, 0, 1, 1}},
-	} {
-		t.Run(c.what, func(t *testing.T) {
-			w := s.site("a.example", uint16(2100+i), drain)
-			s.dns.at("b.example", w.at.Addr())
-			conn := s.dial("a.example", w.at.Port())
-			conn.Write(first)
-			conn.Write(c.between)
-			s.receives(w, len(first)+len(c.between))
-			second := firstBytes(t, client(c.name))
-			conn.Write(second)
-			conn.CloseWrite()
-			readAll(conn)
-			up := len(first) + len(c.between)
-			if c.why == "done" {
-				up += len(second)
-			}
-			s.has("close tcp a.example " + w.at.String() + " " + c.why + " - up=" + num(up))
-		})
-	}
-}
-
 // receives waits until a server that drains has read so much.
 func (s *sandbox) receives(w *site, n int) {
 	s.t.Helper()

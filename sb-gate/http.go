@@ -74,6 +74,9 @@ func (f *flow) passRequests(req *http1.Request, in *bufio.Reader, down chan erro
 // pass passes a request. False: the flow is over, because a side broke or the
 // request turned out to have no plain end.
 func (f *flow) pass(req *http1.Request, in *bufio.Reader) bool {
+	if !f.listOthers(audit.HTTP) {
+		return false
+	}
 	out := upWriter{f}
 	_, err := out.Write(req.Head)
 	if err == nil {

@@ -55,9 +55,12 @@ func (f *flow) down(b []byte) error {
 }
 
 // passDown passes the server's bytes in, and its end.
-func (f *flow) passDown() error {
+func (f *flow) passDown() error { return f.passDownBy(f.down) }
+
+// passDownBy is passDown by way of pass, which passes bytes as down does.
+func (f *flow) passDownBy(pass func([]byte) error) error {
 	for {
-		err := f.outer.next(f.down)
+		err := f.outer.next(pass)
 		if err == nil {
 			continue
 		}

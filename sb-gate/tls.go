@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"slices"
+	"time"
 
 	"sb/lib/audit"
 	"sb/lib/reason"
@@ -22,13 +23,37 @@ func (f *flow) serveTLS(got first) {
 		f.answer(why, alert)
 		return
 	}
-	if !f.allow(true) {
+	if !f.allow(true) || !f.listOthers(audit.TLS) {
 		return
 	}
+	a := &answer{f: f, served: make(chan bool, 1)}
 	down := make(chan error, 1)
-	go func() { down <- f.passDown() }()
-	err := f.passHello(got)
+	go func() {
+		err := f.passDownBy(a.pass)
+		close(a.served) // what it has not told by now is that the server has not
+		down <- err
+	}()
+	err := f.passHello(got, a.served)
 	f.settle(err, <-down)
+}
+
+// answer tells from a server's first bytes whether it took the hello.
+type answer struct {
+	f      *flow
+	began  []byte
+	told   bool
+	served chan bool // told once, before the guest can know it
+}
+
+func (a *answer) pass(b []byte) error {
+	if !a.told {
+		a.began = append(a.began, b[:min(len(b), hello.MaxAnswer)]...)
+		if served, more := hello.Served(a.began); !more {
+			a.told, a.began = true, nil
+			a.served <- served
+		}
+	}
+	return a.f.down(b)
 }
 
 // provesTLS decides whether a hello may pass. One that is encrypted may where the
@@ -47,7 +72,7 @@ func (f *flow) provesTLS(h hello.Hello) (reason.Code, string) {
 // passHello passes the first hello out, and then what follows as long as it is
 // no second hello that says otherwise. What is held back when the guest ends is
 // the beginning of one, and goes nowhere.
-func (f *flow) passHello(got first) error {
+func (f *flow) passHello(got first, served <-chan bool) error {
 	watch := hello.NewWatch(got.hello)
 	if err := f.up(got.bytes[:got.hello.Size]); err != nil {
 		f.reset(reason.Reset)
@@ -65,8 +90,13 @@ func (f *flow) passHello(got first) error {
 			f.reset(reason.Reset)
 			return err
 		}
-		if watch.Over() {
+		switch {
+		case watch.Over():
 			return f.passUp(nil)
+		case watch.Waits():
+			watch.Answered(isServed(served))
+			rest, served = nil, nil
+			continue
 		}
 		n, err := f.guest.Read(buf)
 		if err != nil {
@@ -74,6 +104,25 @@ func (f *flow) passHello(got first) error {
 			return f.passUp(nil)
 		}
 		rest = buf[:n]
+		select {
+		case s := <-served:
+			watch.Answered(s)
+			served = nil
+		default:
+		}
+	}
+}
+
+// isServed waits for the server's answer to a hello, as long as a guest may take
+// for its own. Without one, the server has not taken it.
+func isServed(served <-chan bool) bool {
+	late := time.NewTimer(proofTime)
+	defer late.Stop()
+	select {
+	case s := <-served:
+		return s
+	case <-late.C:
+		return false
 	}
 }
 
@@ -100,10 +149,9 @@ func (f *flow) proves(n rule.Name, p proof) (reason.Code, string) {
 	case n == rule.Name{}, isName && n == f.to.name:
 		return "", ""
 	}
-	// From here on a change of the rules about that name reaches this flow too.
-	f.mu.Lock()
-	f.also = n
-	f.mu.Unlock()
+	if !f.carries(n) {
+		return reason.NameBudget, ""
+	}
 	v := f.g.rules().Dial(n, rule.TCP, f.to.addr.Port())
 	switch {
 	case v.Reason == reason.DenyRule:
@@ -114,8 +162,10 @@ func (f *flow) proves(n rule.Name, p proof) (reason.Code, string) {
 	ctx, cancel := context.WithTimeout(f.g.ctx, resolveTime)
 	defer cancel()
 	places, _ := f.g.places(ctx, target{name: n, addr: f.to.addr}, rule.TCP)
-	if !slices.ContainsFunc(places, func(p place) bool { return p.at == f.outer.at }) {
+	i := slices.IndexFunc(places, func(p place) bool { return p.at == f.outer.at })
+	if i < 0 {
 		return p.mismatch, ""
 	}
+	f.allowedBy(n, places[i].verdict.Rule)
 	return "", ""
 }

@@ -12,7 +12,6 @@ import (
 	"net"
 	"strings"
 	"testing"
-	"time"
 )
 
 // speaks does a TLS handshake on a connection, says "hi", returns what the
@@ -314,7 +313,7 @@ func TestB9EarlyData(t *testing.T) {
 	early[0], early[2] = 23, 3
 	for _, name := range []string{"denied.example", "a.example"} {
 		c := s.dial("a.example", 443)
-		hello := firstBytes(t, client(name))
+		hello := offersEarlyData(firstBytes(t, client(name)))
 		c.Write(append(hello, early...))
 		c.CloseWrite()
 		readAll(c)
@@ -324,38 +323,6 @@ func TestB9EarlyData(t *testing.T) {
 			s.has("close tcp a.example " + w.at.String() + " done - up=" + num(len(hello)+len(early)))
 		}
 	}
-}
-
-// TestB12SecondHello: a second hello must say what the first one did. It is let
-// out only as a whole, and nothing that came with it.
-func TestB12SecondHello(t *testing.T) {
-	s := start(t, "a.example", "b.example")
-	w := s.site("a.example", 443, drain)
-	s.dns.at("b.example", w.at.Addr()) // allowed there too, and still another name
-	first := firstBytes(t, client("a.example"))
-	const ccs = "\x14\x03\x03\x00\x01\x01"
-	for _, c := range []struct {
-		name, between, why string
-		up                 int
-	}{{"a.example", ccs, "done", 2*len(first) + len(ccs)}, {"b.example", "", "hello-changed", len(first)}} {
-		conn := s.dial("a.example", 443)
-		conn.Write(first)
-		time.Sleep(20 * time.Millisecond) // as it would come after the server's answer
-		conn.Write(append([]byte(c.between), firstBytes(t, client(c.name))...))
-		conn.CloseWrite()
-		readAll(conn)
-		s.has("close tcp a.example " + w.at.String() + " " + c.why + " - up=" + num(c.up))
-	}
-	s.hasN(2, "allow tcp a.example "+w.at.String())
-	s.has("deny tls a.example " + w.at.String() + " hello-changed -")
-}
-
-// A real server's HelloRetryRequest passes.
-func TestB12HelloRetry(t *testing.T) {
-	s := start(t, "a.example")
-	config := &tls.Config{Certificates: []tls.Certificate{theAuthority().certificate("a.example")}, MinVersion: tls.VersionTLS13, CurvePreferences: []tls.CurveID{tls.CurveP521}}
-	s.secureWith(443, config, "a.example")
-	s.passesTLS("a.example", 443, "a.example")
 }
 
 // TestB19PolicyChange: a connection that carries another allowed name of the same

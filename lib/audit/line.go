@@ -41,8 +41,8 @@ type Gate string
 const (
 	DNS   Gate = "dns"   // the guest's question
 	TCP   Gate = "tcp"   // a dial
-	TLS   Gate = "tls"   // a ClientHello
-	HTTP  Gate = "http"  // a request
+	TLS   Gate = "tls"   // a ClientHello; allowed, one for another name than the dialled one
+	HTTP  Gate = "http"  // a request; allowed, the first of a flow for another name
 	UDP   Gate = "udp"   // a datagram flow
 	ICMP  Gate = "icmp"  // an echo request
 	Frame Gate = "frame" // an Ethernet frame

@@ -46,6 +46,7 @@ var entries = []Entry{
 
 	{HandleBudget, "The sandbox has asked for more names than it may know.", "Start another sandbox, or allow fewer names under a wildcard."},
 	{ResolveBudget, "More new names under a wildcard were asked for than may be resolved in that time.", "Allow the names one by one, or wait."},
+	{NameBudget, "The requests on one connection are for more hosts than it may carry.", "Open another connection."},
 	{FlowBudget, "The sandbox has as many open connections as it may have.", "Close some."},
 	{DialBudget, "Too many connections are being opened at once.", "Wait for them."},
 	{QueryBudget, "More DNS questions were asked than are answered in that time.", "Wait."},

@@ -64,6 +64,7 @@ const (
 const (
 	HandleBudget   Code = "handle-budget"
 	ResolveBudget  Code = "resolve-budget"
+	NameBudget     Code = "name-budget"
 	FlowBudget     Code = "flow-budget"
 	DialBudget     Code = "dial-budget"
 	QueryBudget    Code = "query-budget"

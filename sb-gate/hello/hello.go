@@ -19,7 +19,10 @@ const (
 // From RFC 8446: section 5.1 (records), 4 (handshake messages), 4.2 (extensions).
 const (
 	recordHeader    = 5
+	recordCCS       = 20
+	recordAlert     = 21
 	recordHandshake = 22
+	recordData      = 23
 	maxRecord       = 16384
 	typeClientHello = 1
 	extServerName   = 0      // RFC 6066, section 3

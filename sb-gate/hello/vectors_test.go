@@ -142,7 +142,11 @@ func TestWatches(t *testing.T) {
 	for _, v := range all {
 		first := Hello{Name: name(t, "a.example.com"), Early: strings.Contains(v.what, ", early"), Encrypted: strings.Contains(v.what, ", encrypted first")}
 		for _, chunk := range []int{max(len(v.in), 1), 1, 7} {
-			got, passed := watched(NewWatch(first), v.in, chunk)
+			w := NewWatch(first)
+			if !strings.Contains(v.what, ", unanswered") {
+				w.Answered(strings.Contains(v.what, ", served"))
+			}
+			got, passed := watched(w, v.in, chunk)
 			if got != v.want {
 				t.Errorf("%s, %d bytes at a time: %s, want %s", v.what, chunk, got, v.want)
 			}
@@ -173,6 +177,8 @@ func watched(w *Watch, in []byte, chunk int) (outcome string, passed []byte) {
 	switch {
 	case w.Over():
 		return "over", passed
+	case w.Waits():
+		return "waits", passed
 	case len(passed) < len(in):
 		return "held", passed
 	}

@@ -40,7 +40,7 @@ func Switched(w io.Writer, r *bufio.Reader) (bool, error) {
 			return false, err
 		}
 		line, _, _ := strings.Cut(string(head), "\n")
-		status, code := strings.Fields(line), ""
+		status, code := strings.FieldsFunc(line, isBlank), ""
 		if len(status) > 1 && strings.HasPrefix(status[0], "HTTP/1.") {
 			code = status[1]
 		}
@@ -53,6 +53,10 @@ func Switched(w io.Writer, r *bufio.Reader) (bool, error) {
 		return false, nil
 	}
 }
+
+// isBlank is what may stand between the words of an answer's first line (RFC 9112,
+// section 4).
+func isBlank(r rune) bool { return r == ' ' || '\t' <= r && r <= '\r' }
 
 // answerHead reads up to and with the empty line, of any spelling.
 func answerHead(r *bufio.Reader) (head []byte, err error) {

@@ -103,12 +103,19 @@ func (req *Request) readFields(r *bufio.Reader) (*fields, error) {
 		if !ok || !isToken(name) {
 			return nil, refuse(reason.HTTPMalformed) // also a space before the colon, and a folded line
 		}
-		f.add(string(bytes.ToLower(name)), strings.Trim(string(value), " \t"))
+		if !f.add(lower(string(name)), strings.Trim(string(value), " \t")) {
+			return nil, refuse(reason.HTTPMalformed)
+		}
 	}
 }
 
-func (f *fields) add(name, value string) {
+// add reports whether a field can have that value. Those that say where a request
+// goes or ends, or what follows it, are words of ASCII.
+func (f *fields) add(name, value string) bool {
+	plain := isASCII(value)
 	switch name {
+	default:
+		plain = !hasC1(value)
 	case "host":
 		f.hosts = append(f.hosts, value)
 	case "content-length":
@@ -122,13 +129,14 @@ func (f *fields) add(name, value string) {
 	case "content_length", "transfer_encoding":
 		f.lookalike = true
 	case "connection":
-		for word := range strings.SplitSeq(strings.ToLower(value), ",") {
-			switch strings.TrimSpace(word) {
+		for word := range strings.SplitSeq(lower(value), ",") {
+			switch strings.Trim(word, " \t") {
 			case "host", "content-length", "transfer-encoding":
 				f.drops = true
 			}
 		}
 	}
+	return plain
 }
 
 // requestLine reads METHOD SP TARGET SP HTTP/1.x (RFC 9112, section 3).
@@ -170,7 +178,7 @@ func (req *Request) settle(target string, minor byte, f *fields) error {
 		return err
 	}
 	if len(f.upgrades) > 0 {
-		req.Upgrade = strings.ToLower(strings.Join(f.upgrades, ","))
+		req.Upgrade = lower(strings.Join(f.upgrades, ","))
 	}
 	return nil
 }
@@ -181,7 +189,7 @@ func (req *Request) checkTarget(target string) error {
 	if target[0] == '/' || target == "*" && req.Method == "OPTIONS" {
 		return nil
 	}
-	rest, ok := strings.CutPrefix(strings.ToLower(target), "http://")
+	rest, ok := strings.CutPrefix(lower(target), "http://")
 	if !ok {
 		return refuse(reason.HTTPMalformed)
 	}
@@ -189,7 +197,7 @@ func (req *Request) checkTarget(target string) error {
 	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
 		authority = rest[:i]
 	}
-	if authority != strings.ToLower(req.Host) {
+	if authority != lower(req.Host) {
 		return refuse(reason.HTTPMalformed)
 	}
 	return nil
@@ -203,7 +211,7 @@ func (req *Request) frame(minor byte, f *fields) error {
 	}
 	switch {
 	case len(f.encodings) > 0:
-		if minor == 0 || len(f.encodings) > 1 || !strings.EqualFold(f.encodings[0], "chunked") || len(f.lengths) > 0 {
+		if minor == 0 || len(f.encodings) > 1 || lower(f.encodings[0]) != "chunked" || len(f.lengths) > 0 {
 			return refuse(reason.HTTPFraming)
 		}
 		req.chunked = true
@@ -224,7 +232,7 @@ func (f *fields) expectsPlainly() bool {
 	if len(f.expects) == 0 {
 		return true
 	}
-	return len(f.expects) == 1 && strings.EqualFold(f.expects[0], "100-continue") && len(f.lengths)+len(f.encodings) > 0
+	return len(f.expects) == 1 && lower(f.expects[0]) == "100-continue" && len(f.lengths)+len(f.encodings) > 0
 }
 
 // readLine reads a line that ends in CRLF, at most max bytes, and holds neither

@@ -96,6 +96,8 @@ func agree(t *testing.T, who string, got, want []said, stream []byte) {
 type lax struct {
 	name       string
 	lf, cr     bool // line ends that it takes besides CRLF
+	nel        bool // a field ends at NEL, a line end of Latin-1, too
+	unicode    bool // letters of Unicode are one in either case
 	fold       bool // a line that begins with a blank goes on with the one before
 	trimmed    string
 	underscore bool // "_" in a name is a "-"
@@ -112,10 +114,24 @@ var laxReaders = []lax{
 	{name: "trimming", lf: true, base: 10, trimmed: " \t\v\f\x00\x85\xa0+\"", lastWins: true},
 	{name: "underscores", base: 10, underscore: true, trimmed: " \t", lastWins: true},
 	{name: "numbers as in C", trimmed: " \t"},
+	{name: "Latin-1", base: 10, nel: true, trimmed: " \t\xa0", lastWins: true},
+	{name: "Unicode", base: 10, unicode: true, trimmed: " \t", lastWins: true},
 	{name: "merging trailers", base: 10, trimmed: " \t", merge: true, lastWins: true},
 }
 
 var errLax = errors.New("not even a lax reader takes this")
+
+func (l lax) lower(s string) string {
+	if l.unicode {
+		return strings.ToLower(s)
+	}
+	return string(bytes.Map(func(r rune) rune {
+		if 'A' <= r && r <= 'Z' {
+			r += 'a' - 'A'
+		}
+		return r
+	}, []byte(s)))
+}
 
 // line takes a line off b.
 func (l lax) line(b *[]byte) (string, error) {
@@ -135,8 +151,15 @@ func (l lax) line(b *[]byte) (string, error) {
 // fields reads lines up to an empty one.
 func (l lax) fields(b *[]byte, into map[string]string) error {
 	last := ""
+	var more []string // lines within one
 	for {
-		line, err := l.line(b)
+		line, err := "", error(nil)
+		if len(more) > 0 {
+			line, more = more[0], more[1:]
+		} else if line, err = l.line(b); err == nil && l.nel {
+			more = strings.Split(line, "\x85")
+			line, more = more[0], more[1:]
+		}
 		if err != nil || line == "" {
 			return err
 		}
@@ -145,7 +168,7 @@ func (l lax) fields(b *[]byte, into map[string]string) error {
 			continue
 		}
 		name, value, _ := strings.Cut(line, ":")
-		if name = strings.ToLower(strings.Trim(name, l.trimmed)); l.underscore {
+		if name = l.lower(strings.Trim(name, l.trimmed)); l.underscore {
 			name = strings.ReplaceAll(name, "_", "-")
 		}
 		if _, had := into[name]; !had || l.lastWins {
@@ -156,7 +179,7 @@ func (l lax) fields(b *[]byte, into map[string]string) error {
 }
 
 func (l lax) body(b *[]byte, f map[string]string) (string, error) {
-	if !strings.Contains(strings.ToLower(f["transfer-encoding"]), "chunked") {
+	if !strings.Contains(l.lower(f["transfer-encoding"]), "chunked") {
 		n, err := strconv.ParseUint(f["content-length"], l.base, 63)
 		if err != nil {
 			n = 0

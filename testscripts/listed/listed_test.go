@@ -49,6 +49,7 @@ func TestCompare(t *testing.T) {
 	}{
 		{"nothing", nil, "note run - - gate-start -\ndeny tcp - 1.2.3.4:80 unresolved-address -\nallow dns a.example 198.18.1.0 allow-rule a.example\n", ""},
 		{"equal", []capture.Flow{flow("tcp", web, 10, 20, "fin")}, done, ""},
+		{"equal, for other names too", []capture.Flow{flow("tcp", web, 10, 20, "fin")}, strings.Replace(done, "close", "allow http b.example 1.2.3.4:80 allow-rule b.example\nallow tls c.example 1.2.3.4:80 allow-rule c.example\nclose", 1), ""},
 		{"one byte more", []capture.Flow{flow("tcp", web, 11, 20, "fin")}, done, "not in the log;not seen outside"},
 		{"one byte less", []capture.Flow{flow("tcp", web, 10, 19, "fin")}, done, "not in the log;not seen outside"},
 		{"cut, at most", []capture.Flow{flow("tcp", web, 9, 0, "rst")}, cut, ""},
