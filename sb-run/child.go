@@ -44,21 +44,17 @@ type child struct {
 	said  *said
 }
 
-// startChild starts a tool with its manifest and wires. It is in a process group
+// startChild starts a tool by its path, with its manifest and wires. It is in a process group
 // of its own, so that a terminal's Ctrl-C reaches nobody by accident, and ends
 // when its leash does.
-func startChild(name, manifest string, leash *os.File, wires ...wire) (*child, error) {
-	path, err := tool(name)
-	if err != nil {
-		return nil, err
-	}
+func (t tools) startChild(name, manifest string, leash *os.File, wires ...wire) (*child, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	defer w.Close()
 	c := &child{name: name, ready: r, done: make(chan struct{}), said: &said{name: name, to: os.Stderr}}
-	c.cmd = exec.Command(path, "--manifest", manifest)
+	c.cmd = exec.Command(t[name], "--manifest", manifest)
 	for _, w := range append(wires, wire{"ready", w}, wire{"leash", leash}) {
 		c.cmd.Args = append(c.cmd.Args, fmt.Sprintf("--%s=%d", w.flag, 3+len(c.cmd.ExtraFiles)))
 		c.cmd.ExtraFiles = append(c.cmd.ExtraFiles, w.file)

@@ -128,7 +128,12 @@ func (d *runDir) writeManifest(m *manifest.Manifest) error {
 		return err
 	}
 	d.manifest = sha256.Sum256(text)
-	if err := os.WriteFile(d.file("sandbox.toml"), text, 0o600); err != nil {
+	f, err := os.OpenFile(d.file("sandbox.toml"), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err == nil {
+		_, err = f.Write(text)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
 		return fmt.Errorf("write the manifest: %w", err)
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -30,6 +31,38 @@ type image struct {
 		User       string
 	} `json:"config"`
 	path string
+}
+
+// tools are the paths of those that run with the machine, by name. They are
+// looked up before it boots and not again: what lies in a share could have been
+// changed by then, but for these (plan.protect).
+type tools map[string]string
+
+func findTools() (tools, error) {
+	found := tools{}
+	for _, name := range []string{"sb-gate", "sb-dns", "sb-vm"} {
+		path, err := tool(name)
+		if err == nil {
+			path, err = filepath.EvalSymlinks(path)
+		}
+		if err != nil {
+			return nil, err
+		}
+		found[name] = path
+	}
+	return found, nil
+}
+
+// dirs are where the tools lie, and this program.
+func (t tools) dirs() (paths []string) {
+	for _, path := range t {
+		paths = append(paths, filepath.Dir(path))
+	}
+	if self, err := os.Executable(); err == nil {
+		paths = append(paths, filepath.Dir(self))
+	}
+	slices.Sort(paths)
+	return slices.Compact(paths)
 }
 
 // tool is the path of another of our binaries: beside this one, or else on PATH.

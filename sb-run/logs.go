@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -13,14 +14,19 @@ import (
 	"time"
 
 	"sb/lib/say"
+
+	"golang.org/x/sys/unix"
 )
 
 // keptLogs is of how many earlier runs the audit logs are kept.
 const keptLogs = 50
 
+// Nothing in the run directory is followed if it is a symbolic link: none of
+// ours is one.
+
 // openAudit opens the audit log for appending.
 func (d *runDir) openAudit() (*os.File, error) {
-	f, err := os.OpenFile(d.file("audit.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	f, err := os.OpenFile(d.file("audit.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the audit log: %w", err)
 	}
@@ -31,7 +37,8 @@ func (d *runDir) openAudit() (*os.File, error) {
 // next. If it fails the full one stays where it is.
 func (d *runDir) rotateAudit() (*os.File, error) {
 	next := d.file("audit.log.next")
-	f, err := os.OpenFile(next, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
+	unix.Unlink(next) // of a rotation that failed
+	f, err := os.OpenFile(next, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err == nil {
 		if err = os.Rename(d.file("audit.log"), d.file("audit.log.1")); err == nil {
 			err = os.Rename(next, d.file("audit.log"))
@@ -58,8 +65,8 @@ func (d *runDir) remove() error {
 func (d *runDir) keepLogs() error {
 	for _, generation := range []string{".1", ""} {
 		from := d.file("audit.log" + generation)
-		st, err := os.Stat(from)
-		if errors.Is(err, fs.ErrNotExist) || err == nil && st.Size() == 0 {
+		st, err := os.Lstat(from)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && (!st.Mode().IsRegular() || st.Size() == 0) {
 			continue
 		}
 		if err == nil {
@@ -94,11 +101,37 @@ func dropOld(dir string, keep int) {
 	}
 }
 
+// openLog opens a log for reading. One that is no file is nothing of ours.
+func (d *runDir) openLog(name string) (*os.File, error) {
+	f, err := os.OpenFile(d.file(name), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
+		f.Close()
+		return nil, fmt.Errorf("read %s: not a file", d.file(name))
+	}
+	return f, nil
+}
+
+// show writes a log to people, line by line and so that it cannot act on a
+// terminal, whatever it holds.
+func (d *runDir) show(w io.Writer, name string) {
+	f, err := d.openLog(name)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		io.WriteString(w, say.Safe(lines.Text())+"\n")
+	}
+}
+
 // consoleEnd is the last lines of the machine's console, which may say why it
 // ended.
 func (d *runDir) consoleEnd() []string {
 	const size, most = 4096, 5
-	f, err := os.Open(d.file("console.log"))
+	f, err := d.openLog("console.log")
 	if err != nil {
 		return nil
 	}

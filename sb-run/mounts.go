@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"sb/lib/keep"
 	"sb/lib/manifest"
 	"sb/lib/say"
 )
@@ -25,11 +26,12 @@ func parseMount(text string) (manifest.Share, error) {
 	case manifest.GuestsOwn(filepath.Clean(parts[1])) != "":
 		return manifest.Share{}, say.Usage("--mount: %q: %s is the guest's own", text, manifest.GuestsOwn(filepath.Clean(parts[1])))
 	}
-	host, err := shareable(parts[0])
+	readOnly := len(parts) == 3 && parts[2] == "ro"
+	host, err := shareable(parts[0], !readOnly)
 	if err != nil {
 		return manifest.Share{}, fmt.Errorf("--mount: %w", err)
 	}
-	return manifest.Share{Host: host, Guest: filepath.Clean(parts[1]), ReadOnly: len(parts) == 3 && parts[2] == "ro"}, nil
+	return manifest.Share{Host: host, Guest: filepath.Clean(parts[1]), ReadOnly: readOnly}, nil
 }
 
 // arrange puts shares in the order in which the guest can mount them, one inside
@@ -44,8 +46,9 @@ func arrange(shares []manifest.Share) error {
 	return nil
 }
 
-// shareable returns the real path of a directory that may be shared.
-func shareable(dir string) (string, error) {
+// shareable returns the real path of a directory that may be shared, for writing
+// or not.
+func shareable(dir string, writable bool) (string, error) {
 	path := dir
 	if rest, ok := strings.CutPrefix(dir, "~"); ok && (rest == "" || rest[0] == '/') {
 		home, err := os.UserHomeDir()
@@ -82,7 +85,25 @@ func shareable(dir string) (string, error) {
 			return "", say.WithHint(fmt.Errorf("share %s: your whole home directory lies in it, with every key", dir), narrower)
 		}
 	}
+	if err := keep.Refuse(real, writable, keep.Ours()); err != nil {
+		return "", fmt.Errorf("share %s: %w", dir, err)
+	}
 	return real, nil
+}
+
+// protect keeps the guest from changing, in what is shared, what the host runs
+// sandboxes by: the tools, the target if it is a manifest, and the configuration
+// where it is a link.
+func (p *plan) protect(t tools, target, config string) error {
+	paths := append(t.dirs(), config)
+	if isManifest(target) {
+		paths = append(paths, target)
+	}
+	added, err := keep.Protect(p.m.Shares, paths...)
+	for _, path := range added {
+		say.Note("%s is read-only in the guest: sandboxes are run by it", path)
+	}
+	return err
 }
 
 // homes are the real paths of the user's home directory: what HOME says, and

@@ -30,6 +30,8 @@ func TestShareable(t *testing.T) {
 	if err := os.WriteFile("file", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	state := filepath.Join(top, "home", "other", "state", "sb")
+	t.Setenv("XDG_STATE_HOME", filepath.Dir(state))
 	for name, to := range map[string]string{"link": work, "link-home": home, "link-up": filepath.Dir(home), "link-root": "/", "link-file": "file", "dangling": "nowhere"} {
 		if err := os.Symlink(to, filepath.Join(beside, name)); err != nil {
 			t.Fatal(err)
@@ -64,15 +66,24 @@ func TestShareable(t *testing.T) {
 		{beside + "/dangling", "", "no such file"},
 		{"nowhere", "", "no such file"},
 		{"~me/work", "", "no such file"},
+		{state, "", "it lies in " + state + ", a directory of sb's own"},
+		{state + "/../sb", "", "a directory of sb's own"},
+		{filepath.Dir(state), "", "the guest could replace " + state},
 		{other.HomeDir, "", "whole home directory"}, // whatever HOME says
 	} {
-		got, err := shareable(c.dir)
+		got, err := shareable(c.dir, true)
 		if got != c.want || (c.fault == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), c.fault) {
 			t.Errorf("shareable(%q) = %q, %v; want %q, %s", c.dir, got, err, c.want, c.fault)
 		}
 		if strings.Contains(c.fault, "whole") && !strings.Contains(withHint(err), "; go to the directory to work in, or name it with --workspace DIR") {
 			t.Errorf("shareable(%q): no hint in %s", c.dir, withHint(err))
 		}
+	}
+	if got, err := shareable(filepath.Dir(state), false); got != filepath.Dir(state) || err != nil {
+		t.Errorf("read-only: %q, %v", got, err)
+	}
+	if got, err := shareable(state, false); err == nil {
+		t.Errorf("our own, read-only: %q", got)
 	}
 }
 

@@ -194,7 +194,7 @@ func addShares(m *manifest.Manifest, o *options, isProfile bool) error {
 		o.workspace = "."
 	}
 	if o.workspace != "" {
-		dir, err := shareable(o.workspace)
+		dir, err := shareable(o.workspace, true)
 		if err != nil {
 			return fmt.Errorf("--workspace: %w", err)
 		}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"io"
 	"os"
 	"time"
 
@@ -42,6 +41,13 @@ func runTarget(args []string) error {
 	if err := plan.complete(e, o.target); err != nil {
 		return e.instead(err)
 	}
+	found, err := findTools()
+	if err != nil {
+		return err
+	}
+	if err := plan.protect(found, o.target, c.path); err != nil {
+		return err
+	}
 	tty, err := terminal(o.tty, o.noTTY)
 	if err != nil {
 		return err
@@ -51,7 +57,7 @@ func runTarget(args []string) error {
 	if err != nil {
 		return err
 	}
-	r := &runner{ending: e, dir: d, plan: plan, tty: tty, showLog: o.showLog}
+	r := &runner{ending: e, dir: d, plan: plan, tools: found, tty: tty, showLog: o.showLog}
 	err = r.run()
 	if left := d.remove(); left != nil {
 		if say.Code(err) == say.CodeOK {
@@ -67,6 +73,7 @@ type runner struct {
 	*ending
 	dir     *runDir
 	plan    *plan
+	tools   tools
 	tty     bool
 	showLog bool
 }
@@ -88,7 +95,7 @@ func (r *runner) run() error {
 	if err := r.dir.writeManifest(m); err != nil {
 		return err
 	}
-	s, err := startSandbox(r.dir, r.ending)
+	s, err := startSandbox(r.dir, r.tools, r.ending)
 	if err != nil {
 		return r.instead(err)
 	}
@@ -141,10 +148,7 @@ func (r *runner) cause(err error) error {
 func (r *runner) summarize(totals []total) {
 	if r.showLog {
 		for _, name := range []string{"audit.log.1", "audit.log"} {
-			if f, err := os.Open(r.dir.file(name)); err == nil {
-				io.Copy(os.Stderr, f)
-				f.Close()
-			}
+			r.dir.show(os.Stderr, name)
 		}
 	}
 	printTotals(r.dir.name, totals)

@@ -26,6 +26,7 @@ import (
 // started again on the same wire.
 type sandbox struct {
 	dir     *runDir
+	tools   tools
 	frames  pair2
 	dnsWire pair2
 	leash   pair2 // the far end is every child's; closing the near one ends them all
@@ -56,8 +57,8 @@ func (p pair2) close() {
 
 // startSandbox starts the three processes. Nothing starts behind a gate that is
 // not ready; the machine boots while sb-run goes on.
-func startSandbox(d *runDir, e *ending) (*sandbox, error) {
-	s := &sandbox{dir: d, up: make(chan struct{})}
+func startSandbox(d *runDir, t tools, e *ending) (*sandbox, error) {
+	s := &sandbox{dir: d, tools: t, up: make(chan struct{})}
 	if err := s.start(e); err != nil {
 		s.end(e.hurry)
 		return nil, err
@@ -123,7 +124,7 @@ func (s *sandbox) startMachine() error {
 	}
 	defer guest.far.Close()
 	s.guest = guest.near
-	s.vm, err = startChild("sb-vm", s.dir.file("sandbox.toml"), s.leash.far, wire{"frames", s.frames.far}, wire{"guest", guest.far})
+	s.vm, err = s.tools.startChild("sb-vm", s.dir.file("sandbox.toml"), s.leash.far, wire{"frames", s.frames.far}, wire{"guest", guest.far})
 	return err
 }
 
@@ -154,7 +155,7 @@ func (s *sandbox) startPart(name string, wires ...wire) (*child, *ctl.Conn, erro
 	if err != nil {
 		return nil, nil, err
 	}
-	c, err := startChild(name, s.dir.file("sandbox.toml"), s.leash.far, append(wires, wire{"ctl", p.far})...)
+	c, err := s.tools.startChild(name, s.dir.file("sandbox.toml"), s.leash.far, append(wires, wire{"ctl", p.far})...)
 	if err != nil {
 		conn.Close()
 		return nil, nil, err

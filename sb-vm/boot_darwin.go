@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 
+	"sb/lib/keep"
 	"sb/lib/manifest"
 	"sb/lib/say"
 	"sb/sb-vm/machine"
@@ -26,7 +27,7 @@ func boot(m *manifest.Manifest, w wires) (*vm, error) {
 	if runtime.GOARCH != "arm64" {
 		return nil, errors.New("boot a machine: on macOS only Apple's own processors can run one")
 	}
-	if err := frameworkLacks(m, ourDirs()); err != nil {
+	if err := frameworkLacks(m, keep.Ours()); err != nil {
 		return nil, err
 	}
 	p, err := findParts(m.Machine)

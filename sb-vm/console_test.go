@@ -111,3 +111,26 @@ func TestConsoleKeep(t *testing.T) {
 		}
 	}
 }
+
+// What the guest says does not go where a link leads.
+func TestConsoleLink(t *testing.T) {
+	dir := t.TempDir()
+	victim, link := filepath.Join(dir, "victim"), filepath.Join(dir, "console.log")
+	if err := os.WriteFile(victim, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(victim, link); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openConsole(link); err == nil {
+		t.Error("a link was opened")
+	}
+	if text, _ := os.ReadFile(victim); string(text) != "precious" {
+		t.Errorf("the file is %q", text)
+	}
+	c, err := openConsole(victim)
+	if err != nil {
+		t.Fatalf("control: %v", err)
+	}
+	c.Close()
+}

@@ -2,9 +2,8 @@ package main
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 
+	"sb/lib/keep"
 	"sb/lib/manifest"
 	"sb/lib/say"
 )
@@ -41,47 +40,12 @@ func frameworkShare(s manifest.Share, ours []string) error {
 	case len(s.Protected) > 0 && !s.ReadOnly:
 		return cannotKeep(s.Protected[0], "protect")
 	}
-	for _, dir := range ours {
-		if within(dir, s.Host) || within(s.Host, dir) {
-			return say.WithHint(fmt.Errorf("the guest would see %s, a directory of sb's own, which macOS cannot hide from it", dir),
-				"share another directory, or set SB_HOME to one outside of it")
-		}
-	}
-	return nil
+	// What holds one of ours is refused if it is read-only, too: the guest would
+	// see what cannot be hidden from it.
+	return keep.Refuse(s.Host, true, ours)
 }
 
 func cannotKeep(path, verb string) error {
 	return say.WithHint(fmt.Errorf("macOS shares a directory as a whole and cannot %s %s in it", verb, path),
 		"share it read-only without secrets in it, or run this sandbox on Linux")
-}
-
-// within reports whether path is dir or lies in it, by whatever names: links,
-// and spellings that a file system takes for the same.
-func within(path, dir string) bool {
-	want, err := os.Stat(dir)
-	if err != nil {
-		return false
-	}
-	for p := realPath(path); ; p = filepath.Dir(p) {
-		if st, err := os.Stat(p); err == nil && os.SameFile(st, want) {
-			return true
-		}
-		if p == filepath.Dir(p) {
-			return false
-		}
-	}
-}
-
-// realPath follows the links of as much of path as exists.
-func realPath(path string) string {
-	rest := ""
-	for p := filepath.Clean(path); ; p = filepath.Dir(p) {
-		if real, err := filepath.EvalSymlinks(p); err == nil {
-			return filepath.Join(real, rest)
-		}
-		if p == filepath.Dir(p) {
-			return filepath.Clean(path)
-		}
-		rest = filepath.Join(filepath.Base(p), rest)
-	}
 }

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"sb/lib/dirs"
 	"sb/lib/manifest"
 	"sb/lib/say"
 
@@ -57,15 +56,4 @@ func lockBase(path string) (*os.File, error) {
 // cmdline is the kernel's command line with its console on that device.
 func cmdline(console string) string {
 	return "console=" + console + " quiet panic=-1 rdinit=/init cryptomgr.notests audit=0 random.trust_cpu=on"
-}
-
-// ourDirs are the directories of sb itself, by which a guest that is shown one
-// of them could act on its own sandbox.
-func ourDirs() (paths []string) {
-	for _, dir := range []func() (string, error){dirs.Config, dirs.Data, dirs.State, dirs.Runtime} {
-		if path, err := dir(); err == nil {
-			paths = append(paths, path)
-		}
-	}
-	return paths
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"sb/lib/confine"
+	"sb/lib/keep"
 	"sb/lib/manifest"
 	"sb/lib/say"
 	"sb/sb-vm/machine"
@@ -44,6 +45,11 @@ func newQEMU(m *manifest.Manifest) (*qemu, error) {
 	var err error
 	if q.program, err = exec.LookPath(name); err != nil {
 		return nil, say.WithHint(fmt.Errorf("find QEMU: %w", err), "install the package %s", pkg)
+	}
+	// What a guest could have put there must not be started on the host.
+	if host, ok := keep.Inside(m.Shares, q.program); ok {
+		return nil, say.WithHint(fmt.Errorf("start %s: it lies in the share %s, where the guest could replace it", q.program, host),
+			"take its directory out of PATH, or share %s read-only", host)
 	}
 	if q.parts, err = findParts(m.Machine); err != nil {
 		return nil, err

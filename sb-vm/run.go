@@ -38,6 +38,9 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
+	if err := guard(m, *file); err != nil {
+		return err
+	}
 	w, err := take(*frames, *guest, *ready, *leash)
 	if err != nil {
 		return err

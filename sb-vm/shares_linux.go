@@ -13,6 +13,7 @@ import (
 
 	"sb/lib/confine"
 	"sb/lib/fd"
+	"sb/lib/keep"
 	"sb/lib/manifest"
 	"sb/lib/say"
 	"sb/sb-vm/share"
@@ -119,7 +120,7 @@ func openShare(path string) (*os.File, error) {
 // ourInodes are the directories of sb itself by identity: the guest could be
 // shown one of them by whatever path.
 func ourInodes() (ours []share.Inode) {
-	for _, path := range ourDirs() {
+	for _, path := range keep.Ours() {
 		var st unix.Stat_t
 		if unix.Stat(path, &st) == nil {
 			ours = append(ours, share.Inode{Dev: st.Dev, Ino: st.Ino})

@@ -22,6 +22,7 @@ type box struct {
 	flags  []string // of sb-run
 	script string   // for sh in the guest
 	stdin  io.Reader
+	bin    string // where the tools are, if not where all others are
 }
 
 // result is what came of it.
@@ -62,7 +63,11 @@ func (b box) args() []string {
 func run(t *testing.T, b box) *result {
 	t.Helper()
 	env, state := homes(t)
-	cmd := exec.Command(sbRun(), b.args()...)
+	program := sbRun()
+	if b.bin != "" {
+		program = filepath.Join(b.bin, "sb-run")
+	}
+	cmd := exec.Command(program, b.args()...)
 	var out, errs bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = b.stdin, &out, &errs, env
 	if err := cmd.Start(); err != nil {

@@ -1,6 +1,7 @@
 package live
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -130,17 +131,65 @@ echo "seen after $((n*50)) ms"; echo guest-edit >from-guest; sleep 1000`})
 }
 
 // TestOwnDirectories: a share that holds sb's own directories does not show
-// them.
+// them, and cannot be written.
 func TestOwnDirectories(t *testing.T) {
 	t.Parallel()
 	claim(t, "own-dirs")
-	r := run(t, box{flags: []string{"-v", os.Getenv(dataVar) + ":/all"}, script: `
+	r := run(t, box{flags: []string{"-v", os.Getenv(dataVar) + ":/all"}, script: "echo inside"})
+	if r.code != 125 || !strings.Contains(r.stderr, "the guest could replace "+filepath.Join(os.Getenv(dataVar), "sb")) || r.stdout != "" {
+		t.Errorf("shared for writing: exit code %d, stdout %q, stderr %q", r.code, r.stdout, r.stderr)
+	}
+	r = run(t, box{flags: []string{"-v", os.Getenv(dataVar) + ":/all:ro"}, script: `
 echo "== all"; ls /all; ls /all/sb 2>&1; cat /all/sb/images/* 2>&1 | head -c 100
 echo "== end"`})
 	r.ok(t)
 	r.says(t, "all", `(?s)tools.*No such file`)
 	if strings.Contains(r.section("all"), "erofs") {
 		t.Errorf("the guest sees %s", r.section("all"))
+	}
+}
+
+// TestToolsInWorkspace: where the tools lie in the workspace, what the guest does
+// to them is refused, and what it does beside them is not.
+func TestToolsInWorkspace(t *testing.T) {
+	t.Parallel()
+	claim(t, "own-tools")
+	dir := workspace(t)
+	bin := filepath.Join(dir, "out[1]", "bin")
+	if err := os.Mkdir(filepath.Dir(bin), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(bin, os.DirFS(os.Getenv(binVar))); err != nil {
+		t.Fatal(err)
+	}
+	for _, tool := range []string{"sb-run", "sb-gate", "sb-dns", "sb-vm", "sb-image", "sb-guest"} {
+		if err := os.Chmod(filepath.Join(bin, tool), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := run(t, box{bin: bin, flags: []string{"-w", dir}, script: `
+try() { "$@" 2>&1 && echo "BROKE OUT: $*"; }
+echo "== tools"; cd out*/bin || exit 1
+for f in sb-gate sb-dns sb-vm sb-run sb-guest; do
+  try mv $f moved; try rm -f $f; try sh -c "echo x >>$f"; try cp /bin/true $f; try chmod 4755 $f; try ln $f ../linked; try ln -sf /bin/true $f; try truncate -s 0 $f
+done
+try touch sb-broken; try mkdir d; cd ..; try mv bin other; cd ..; try mv out* other; try rmdir out*
+echo "== control"; o="out[1]"; echo x >"$o/beside" && mv "$o/beside" "$o/moved" && cat "$o/moved"; mkdir d && mv d e && ls -d e; ls out*/bin | grep -c sb-gate
+echo "== end"`})
+	r.ok(t)
+	r.says(t, "control", `^x\ne\n1$`)
+	if got := r.section("tools"); strings.Contains(got, "BROKE OUT") || strings.Count(got, "not permitted") < 40 {
+		t.Errorf("the guest changed the tools:\n%s", got)
+	}
+	if said := strings.Count(r.stderr, bin+" is read-only in the guest"); said != 1 {
+		t.Errorf("said %d times: %s", said, r.stderr)
+	}
+	for _, tool := range []string{"sb-run", "sb-gate", "sb-guest"} {
+		want, err1 := os.ReadFile(filepath.Join(os.Getenv(binVar), tool))
+		got, err2 := os.ReadFile(filepath.Join(bin, tool))
+		if err1 != nil || err2 != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s is another now (%v, %v)", tool, err1, err2)
+		}
 	}
 }
 
