@@ -2,6 +2,7 @@ package netns
 
 import (
 	"bytes"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -76,6 +77,59 @@ func TestB9EarlyData(t *testing.T) {
 	if !strings.Contains(server.read(), "early early") {
 		t.Errorf("the server says %s", server.read())
 	}
+}
+
+// TestB12OpenSSLRetries: OpenSSL asks for a second hello and takes one of any
+// version; no other name gets to it in that.
+func TestB12OpenSSLRetries(t *testing.T) {
+	server := startOpenSSL(t, "-groups", "P-521", "-servername", "nobody.example")
+	l := newLab(t, manifest{allow: []string{"allowed.example.org"}})
+	for _, c := range []struct {
+		what, name string
+		major      byte
+		passes     bool
+	}{
+		{"as it is asked for", "allowed.example.org", 3, true},
+		{"another name", "denied.example.org", 3, false},
+		{"another name and version", "denied.example.org", 4, false},
+	} {
+		conn, err := l.dialName("allowed.example.org", 4434)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		conn.SetDeadline(time.Now().Add(10 * time.Second))
+		conn.Write(clientHello(t, "allowed.example.org", tls.X25519))
+		if n, err := io.ReadAtLeast(conn, make([]byte, 4096), 43); err != nil {
+			t.Errorf("%s: OpenSSL answers with %d bytes: %v", c.what, n, err)
+		}
+		second := clientHello(t, c.name, tls.CurveP521)
+		second[9] = c.major
+		conn.Write(append([]byte{20, 3, 3, 0, 1, 1}, second...))
+		conn.(*net.TCPConn).CloseWrite()
+		rest, _ := io.ReadAll(conn)
+		if c.passes != (len(rest) > 500) {
+			t.Errorf("%s: OpenSSL says %d bytes more:\n%s", c.what, len(rest), l.tail())
+		}
+	}
+	l.hasLine(t, `close tcp allowed\.example\.org 45\.67\.0\.10:4434 hello-changed`)
+	l.hasLine(t, `close tcp allowed\.example\.org 45\.67\.0\.10:4434 hello-malformed`)
+	if said := server.read(); strings.Contains(said, "denied.example.org") {
+		t.Errorf("it was told the other name: %s", said)
+	}
+}
+
+// clientHello is a hello of TLS 1.3 with a share of that group.
+func clientHello(t *testing.T, name string, group tls.CurveID) []byte {
+	near, far := net.Pipe()
+	go tls.Client(near, &tls.Config{ServerName: name, MinVersion: tls.VersionTLS13, CurvePreferences: []tls.CurveID{group, tls.CurveP521}}).Handshake()
+	b := make([]byte, 4096)
+	n, err := far.Read(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	far.Close()
+	return b[:n]
 }
 
 // TestB7OpenSSLReads: what our parser takes a name from, OpenSSL's server takes
