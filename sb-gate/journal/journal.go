@@ -47,6 +47,7 @@ type Log struct {
 	size    int64
 	asked   bool
 	pending []byte
+	writing int // bytes of what was taken from there and is being written
 	failed  error
 	lost    int64 // lines that were dropped since the last note of it
 	wake    chan struct{}
@@ -113,18 +114,21 @@ func isFile(f *os.File) bool {
 func (l *Log) Allow(line audit.Line) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.failed != nil || len(l.pending)+audit.MaxLine > maxPending {
+	if l.failed != nil || l.waiting()+audit.MaxLine > maxPending {
 		return false
 	}
 	l.queue(line)
 	return true
 }
 
+// waiting is how many bytes are not written yet; the caller holds mu.
+func (l *Log) waiting() int { return len(l.pending) + l.writing }
+
 // Usable reports whether Allow would take a line now.
 func (l *Log) Usable() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.failed == nil && len(l.pending)+audit.MaxLine <= maxPending
+	return l.failed == nil && l.waiting()+audit.MaxLine <= maxPending
 }
 
 // Record queues a line about what has been let out already. It cannot be refused;
@@ -132,7 +136,7 @@ func (l *Log) Usable() bool {
 func (l *Log) Record(line audit.Line) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.pending)+audit.MaxLine > maxHeld {
+	if l.waiting()+audit.MaxLine > maxHeld {
 		l.lost++
 		return
 	}
@@ -141,7 +145,7 @@ func (l *Log) Record(line audit.Line) {
 
 // tellLost notes how many lines were dropped; the caller holds mu.
 func (l *Log) tellLost() {
-	if l.lost > 0 && len(l.pending)+audit.MaxLine <= maxHeld {
+	if l.lost > 0 && l.waiting()+audit.MaxLine <= maxHeld {
 		l.queue(audit.Line{Verdict: audit.Note, Gate: audit.Run, Reason: reason.Dropped, Words: []audit.Word{audit.Int("n", l.lost)}})
 		l.lost = 0
 	}
@@ -161,7 +165,7 @@ func (l *Log) Fold(line audit.Line) {
 	case len(l.kinds) < maxKinds && l.token():
 		f = &fold{wait: firstWait, due: l.now().Add(firstWait)}
 		l.kinds[k.own()] = f
-		if len(l.pending) < maxPending {
+		if l.waiting() < maxPending {
 			l.queue(line)
 		} else {
 			f.n += line.Count()
@@ -218,7 +222,7 @@ func (l *Log) kick() {
 
 // unfold queues the counts that are due, all of them at the end.
 func (l *Log) unfold(all bool) {
-	if len(l.pending) >= maxPending && !all {
+	if l.waiting() >= maxPending && !all {
 		return // they are counted on, until there is room
 	}
 	now := l.now()
@@ -267,7 +271,7 @@ func (l *Log) write() {
 		l.tellLost()
 		batch, out, closing := l.pending, l.out, l.closing
 		retired := l.retired
-		l.pending, l.retired = nil, nil
+		l.pending, l.retired, l.writing = nil, nil, len(batch)
 		l.mu.Unlock()
 		for _, f := range retired {
 			f.Close()
@@ -282,7 +286,7 @@ func (l *Log) write() {
 		if undone || err != nil && l.out != out {
 			n = whole // the line that it broke off in is written again
 		}
-		l.pending = append(batch[n:], l.pending...)
+		l.pending, l.writing = append(batch[n:], l.pending...), 0
 		l.tellLost()
 		if l.out == out { // else it was replaced meanwhile, and how it fared is of no interest
 			l.size += int64(n)
