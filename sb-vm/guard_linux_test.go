@@ -76,3 +76,28 @@ func TestPlantedQEMU(t *testing.T) {
 		t.Errorf("control: %v", err) // it lacks the machine's parts
 	}
 }
+
+// TestShareByLink: a link on the way to a share is one that nobody checked.
+func TestShareByLink(t *testing.T) {
+	top, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(top, "real", "dir"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("real", filepath.Join(top, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := openShare(filepath.Join(top, "link", "dir")); err == nil {
+		f.Close()
+		t.Error("a share through a link was opened")
+	} else if !strings.Contains(err.Error(), "symbolic link") {
+		t.Error(err)
+	}
+	f, err := openShare(filepath.Join(top, "real", "dir"))
+	if err != nil {
+		t.Fatalf("control: %v", err)
+	}
+	f.Close()
+}

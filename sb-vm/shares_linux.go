@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -109,8 +110,13 @@ func startShareServer(args []string, files []*os.File, ready *os.File) (*exec.Cm
 }
 
 // openShare opens a directory to share; nothing in it is opened by a path again.
+// A link on the way would be one that whoever checked the path did not see: a
+// guest that shares what lies above may have put it there since.
 func openShare(path string) (*os.File, error) {
-	n, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	n, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	if errors.Is(err, unix.ELOOP) {
+		return nil, say.WithHint(fmt.Errorf("share %s: a part of this path is a symbolic link", path), "name the directory by its real path: realpath %s", path)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("share %s: %w", path, err)
 	}
