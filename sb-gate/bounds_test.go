@@ -69,6 +69,7 @@ func TestPart(t *testing.T) {
 func TestSmallWindow(t *testing.T) {
 	st := stack.New(stack.Options{NetworkProtocols: []stack.NetworkProtocolFactory{ipv4.NewProtocol}, TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol}})
 	defer st.Destroy()
+	tuneTCP(st)
 	for _, roomy := range []bool{true, false} {
 		send, receive, buffer := int64(roomyWindow), int64(roomyWindow), roomyBuffer
 		if !roomy {

@@ -21,7 +21,7 @@ import (
 // The bounds of what a guest can make the gate hold.
 const (
 	maxFlows       = 10240 // TCP connections
-	maxRoomy       = 64    // of them, with large buffers
+	maxRoomy       = 16    // of them, with large buffers
 	maxDials       = 256   // of them, still being dialled
 	maxDialsNew    = 192   // as long as none to the same destination has come about
 	maxDialsEach   = 16    // to one destination

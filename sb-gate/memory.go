@@ -17,7 +17,7 @@ import (
 const (
 	smallTaken  = 32 << 10  // bytes of the guest's that wait in a connection; fewer make its kernel hesitate
 	smallWindow = 8 << 10   // for the guest, and in hand each way
-	roomyWindow = 1 << 20   // in one of the first maxRoomy
+	roomyWindow = 4 << 20   // in one of the first maxRoomy
 	roomyBuffer = 256 << 10 // that a roomy one passes at a time
 	maxLive     = 400 << 20 // bytes in use, above which no connection is opened and some are reset
 	memoryLimit = 512 << 20 // of the process, above which memory is given back before more is taken

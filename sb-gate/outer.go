@@ -42,7 +42,7 @@ func (c *outerConn) Write(b []byte) (total int, err error) {
 	var fail error
 	err = c.raw.Write(func(fd uintptr) bool {
 		for total < len(b) {
-			n, werr := unix.Write(int(fd), b[total:])
+			n, werr := writeNow(int(fd), b[total:])
 			switch {
 			case n > 0:
 				total += n
@@ -103,7 +103,7 @@ func (c *outerConn) next(fn func([]byte) error) error {
 // receive reads what is there.
 func (c *outerConn) receive(fd uintptr, b []byte) (int, error) {
 	for {
-		n, err := unix.Read(int(fd), b)
+		n, err := readNow(int(fd), b)
 		switch {
 		case err == unix.EINTR:
 		case err != nil:

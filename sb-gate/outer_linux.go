@@ -1,6 +1,10 @@
 package main
 
-import "golang.org/x/sys/unix"
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
 
 // takeNoMore has the kernel drop what still comes: it is neither counted nor
 // acknowledged, and no acknowledgement lets more go out.
@@ -25,4 +29,19 @@ func unreadBytes(fd int) int {
 		return 0
 	}
 	return n
+}
+
+// readNow and writeNow are read and write on a socket that does not block. The
+// runtime is not told of them: it would hand the processor to another thread
+// meanwhile, and want it back right after.
+func readNow(fd int, b []byte) (int, error) { return transferNow(unix.SYS_READ, fd, b) }
+
+func writeNow(fd int, b []byte) (int, error) { return transferNow(unix.SYS_WRITE, fd, b) }
+
+func transferNow(call uintptr, fd int, b []byte) (int, error) {
+	n, _, err := unix.RawSyscall(call, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
+	if err != 0 {
+		return 0, err
+	}
+	return int(n), nil
 }

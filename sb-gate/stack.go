@@ -40,15 +40,7 @@ func (g *gate) openStack(wire *link.Endpoint) error {
 		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol, udp.NewProtocol, icmp.NewProtocol4},
 	})
 	g.stack = s
-	sack := tcpip.TCPSACKEnabled(true)
-	s.SetTransportProtocolOption(tcp.ProtocolNumber, &sack)
-	window := tcpip.TCPSendBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: roomyWindow, Max: roomyWindow}
-	s.SetTransportProtocolOption(tcp.ProtocolNumber, &window)
-	received := tcpip.TCPReceiveBufferSizeRangeOption(window)
-	s.SetTransportProtocolOption(tcp.ProtocolNumber, &received)
-	rest, half := tcpip.TCPTimeWaitTimeoutOption(restTime), tcpip.TCPLingerTimeoutOption(partTime)
-	s.SetTransportProtocolOption(tcp.ProtocolNumber, &rest)
-	s.SetTransportProtocolOption(tcp.ProtocolNumber, &half) // a half that the guest does not close
+	tuneTCP(s)
 	s.SetTransportProtocolHandler(tcp.ProtocolNumber, g.handleSegment(s))
 	s.SetTransportProtocolHandler(udp.ProtocolNumber, udp.NewForwarder(s, g.handleUDP).HandlePacket)
 	s.SetTransportProtocolHandler(icmp.ProtocolNumber4, g.handleICMP)
@@ -74,6 +66,19 @@ func (g *gate) openStack(wire *link.Endpoint) error {
 	s.SetICMPLimit(1e9)
 	s.SetRouteTable([]tcpip.Route{{Destination: gateway.AddressWithPrefix.Subnet(), NIC: nicID}})
 	return nil
+}
+
+// tuneTCP sets what TCP keeps, and for how long.
+func tuneTCP(s *stack.Stack) {
+	sack := tcpip.TCPSACKEnabled(true)
+	s.SetTransportProtocolOption(tcp.ProtocolNumber, &sack)
+	window := tcpip.TCPSendBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: roomyWindow, Max: roomyWindow}
+	s.SetTransportProtocolOption(tcp.ProtocolNumber, &window)
+	received := tcpip.TCPReceiveBufferSizeRangeOption(window)
+	s.SetTransportProtocolOption(tcp.ProtocolNumber, &received)
+	rest, half := tcpip.TCPTimeWaitTimeoutOption(restTime), tcpip.TCPLingerTimeoutOption(partTime)
+	s.SetTransportProtocolOption(tcp.ProtocolNumber, &rest)
+	s.SetTransportProtocolOption(tcp.ProtocolNumber, &half) // a half that the guest does not close
 }
 
 // up lets frames in.

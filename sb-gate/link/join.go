@@ -17,11 +17,12 @@ const maxJoined = buffer.MaxChunkSize
 // of one flow, each beginning where the one before ends, and otherwise alike. The
 // filter has let all of them through.
 type run struct {
-	parts [][]byte // the first frame, then the payloads of the others
-	size  int      // of all of it
-	each  int      // bytes of payload in every segment but the last
-	next  uint32   // the sequence number that goes on with it
-	more  bool     // another may be joined
+	parts [][]byte      // the first frame, then the payloads of the others
+	place **buffer.View // where the first was read to
+	size  int           // of all of it
+	each  int           // bytes of payload in every segment but the last
+	next  uint32        // the sequence number that goes on with it
+	more  bool          // another may be joined
 }
 
 const (
@@ -43,9 +44,9 @@ func dataAt(f []byte) int {
 	return at
 }
 
-// begin makes f a run of its own.
-func (r *run) begin(f []byte) {
-	r.parts, r.size, r.more = append(r.parts[:0], f), len(f), false
+// begin makes f, which was read to place, a run of its own.
+func (r *run) begin(f []byte, place **buffer.View) {
+	r.parts, r.place, r.size, r.more = append(r.parts[:0], f), place, len(f), false
 	if at := dataAt(f); at > 0 {
 		tcp := header.TCP(f[tcpAt:])
 		r.each = len(f) - at
@@ -82,7 +83,7 @@ func (r *run) join(f []byte) bool {
 // end makes it empty.
 func (r *run) end() {
 	clear(r.parts)
-	r.parts, r.more = r.parts[:0], false
+	r.parts, r.place, r.more = r.parts[:0], nil, false
 }
 
 // alike says whether two frames' headers, of the same size, differ in nothing but
@@ -100,8 +101,14 @@ func alike(a, b []byte, size int) bool {
 }
 
 // packet is the run as one packet, with its length set. The checksums are not:
-// nobody looks at them.
+// nobody looks at them. A single frame that fills the place it was read to is not
+// copied; the place is gone with it.
 func (r *run) packet() *buffer.View {
+	if v := *r.place; len(r.parts) == 1 && r.size >= v.Capacity()/2 {
+		v.CapLength(r.size)
+		*r.place = nil
+		return v
+	}
 	v := buffer.NewView(r.size)
 	for _, part := range r.parts {
 		v.Write(part)

@@ -51,7 +51,7 @@ func (r *run) whole() []byte { return r.packet().AsSlice() }
 func TestJoin(t *testing.T) {
 	data := noise(3300)
 	var r run
-	r.begin(segment(100, header.TCPFlagAck, data[:1000]))
+	r.begin(placed(segment(100, header.TCPFlagAck, data[:1000])))
 	for at, flags := range []header.TCPFlags{header.TCPFlagAck, header.TCPFlagAck, header.TCPFlagAck | header.TCPFlagPsh} {
 		from := 1000 * (at + 1)
 		if !r.join(segment(100+uint32(from), flags, data[from:min(from+1000, len(data))])) {
@@ -69,7 +69,7 @@ func TestJoin(t *testing.T) {
 	}
 	// At most what the length of a packet can say.
 	n := 0
-	for r.begin(segment(0, header.TCPFlagAck, data[:1000])); r.join(segment(uint32(1000*(n+1)), header.TCPFlagAck, data[:1000])); n++ {
+	for r.begin(placed(segment(0, header.TCPFlagAck, data[:1000]))); r.join(segment(uint32(1000*(n+1)), header.TCPFlagAck, data[:1000])); n++ {
 	}
 	if n != 64 || int(header.IPv4(r.whole()[ipAt:]).TotalLength()) != r.size-ipAt {
 		t.Errorf("%d were joined, %d bytes", n, r.size)
@@ -120,7 +120,7 @@ func TestJoinDiffers(t *testing.T) {
 		"ARP":                {second(func(f []byte) { f[13] = 6 }), false},
 	} {
 		var r run
-		r.begin(first())
+		r.begin(placed(first()))
 		if got := r.join(c.second); got != c.joins {
 			t.Errorf("%s: joined %v", name, got)
 		}
@@ -130,7 +130,7 @@ func TestJoinDiffers(t *testing.T) {
 	}
 	for name, f := range map[string][]byte{"with FIN": segment(100, header.TCPFlagAck|header.TCPFlagFin, data), "with PSH": segment(100, header.TCPFlagAck|header.TCPFlagPsh, data)} {
 		var r run
-		if r.begin(f); r.join(second(func([]byte) {})) {
+		if r.begin(placed(f)); r.join(second(func([]byte) {})) {
 			t.Errorf("the next was joined to one %s", name)
 		}
 	}
@@ -156,7 +156,7 @@ func FuzzJoin(f *testing.F) {
 		}
 		aWas, bWas := bytes.Clone(a), bytes.Clone(b)
 		var r run
-		r.begin(a)
+		r.begin(placed(a))
 		joined := r.join(b)
 		got := r.whole()
 		if !joined {
@@ -318,4 +318,10 @@ func packetOf(payload buffer.Buffer, size int) *stack.PacketBuffer {
 	header.Ethernet(pkt.LinkHeader().Push(frame.HeaderLen)).Encode(&header.EthernetFields{Type: header.IPv4ProtocolNumber})
 	pkt.GSOOptions = stack.GSO{Type: stack.GSOTCPv4, NeedsCsum: true, MSS: 1448}
 	return pkt
+}
+
+// placed is a frame in a place of its own.
+func placed(f []byte) ([]byte, **buffer.View) {
+	v := buffer.NewViewWithData(f)
+	return v.AsSlice(), &v
 }

@@ -130,15 +130,15 @@ func (e *Endpoint) read() {
 }
 
 // take adds one frame to those that are handed to the stack, or drops it.
-func (e *Endpoint) take(b []byte) {
-	good, why := e.filter.Check(b)
+func (e *Endpoint) take(place **buffer.View, size int) {
+	good, why := e.filter.Check((*place).AsSlice()[:size])
 	if why != "" {
 		e.dropped(why)
 		return
 	}
 	if !e.run.join(good) {
 		e.guarded(e.hand)
-		e.run.begin(good)
+		e.run.begin(good, place)
 	}
 }
 

@@ -4,12 +4,14 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/buffer"
 )
 
 // macOS has no call for many frames.
 type vectors struct{}
 
-func (vectors) into([][]byte) {}
+func (vectors) room(int)         {}
+func (vectors) into(int, []byte) {}
 
 // write writes what is left of the batch, and reports whether the machine does
 // not take it because it does not read.
@@ -37,10 +39,12 @@ func (e *Endpoint) write(fd int) (full bool) {
 }
 
 // read reads the frames that are there, as many as there is room for, and calls
-// each with them. They stay as they are until it is called again.
-func (in *inbox) read(fd int, each func([]byte)) error {
-	for n := 0; n < len(in.frames); {
-		size, err := unix.Read(fd, in.frames[n])
+// each with the place and the size of one. They stay as they are until it is
+// called again.
+func (in *inbox) read(fd int, each func(place **buffer.View, size int)) error {
+	in.refill()
+	for n := 0; n < len(in.places); {
+		size, err := unix.Read(fd, in.places[n].AsSlice())
 		switch {
 		case err == unix.EINTR:
 			continue
@@ -49,7 +53,7 @@ func (in *inbox) read(fd int, each func([]byte)) error {
 		case err != nil:
 			return err
 		}
-		each(in.frames[n][:size])
+		each(&in.places[n], size)
 		n++
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/buffer"
 	"gvisor.dev/gvisor/pkg/rawfile"
 )
 
@@ -55,25 +56,28 @@ func (e *Endpoint) write(fd int) (full bool) {
 	return false
 }
 
-// into describes empty frames, to be read to.
-func (v *vectors) into(frames [][]byte) {
-	for _, f := range frames {
-		v.parts = append(v.parts, rawfile.IovecFromBytes(f))
-	}
+// room makes room for n frames that are read to.
+func (v *vectors) room(n int) {
+	v.parts = make([]unix.Iovec, n)
 	for i := range v.parts {
 		v.frames = append(v.frames, message(v.parts[i:i+1]))
 	}
 }
 
+// into has frame i read to b.
+func (v *vectors) into(i int, b []byte) { v.parts[i] = rawfile.IovecFromBytes(b) }
+
 // read reads the frames that are there, as many as there is room for, and calls
-// each with them. They stay as they are until it is called again.
-func (in *inbox) read(fd int, each func([]byte)) error {
-	n, _, err := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&in.vectors.frames[0])), uintptr(len(in.frames)), unix.MSG_DONTWAIT, 0, 0)
+// each with the place and the size of one. They stay as they are until it is
+// called again.
+func (in *inbox) read(fd int, each func(place **buffer.View, size int)) error {
+	in.refill()
+	n, _, err := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&in.frames[0])), uintptr(len(in.places)), unix.MSG_DONTWAIT, 0, 0)
 	if err != 0 {
 		return err
 	}
 	for i := range n {
-		each(in.frames[i][:in.vectors.frames[i].Len])
+		each(&in.places[i], int(in.frames[i].Len))
 	}
 	return nil
 }

@@ -80,7 +80,7 @@ func cut(w *wire, frame []byte, mss int) error {
 	flags := frame[tcpAt+13]
 	for off := 0; off < len(payload); off += mss {
 		part := payload[off:min(off+mss, len(payload))]
-		head := append([]byte(nil), frame[:dataAt]...)
+		head := w.head(frame[:dataAt])
 		if off+mss < len(payload) {
 			head[tcpAt+13] = flags &^ (flagFIN | flagPSH)
 		} else {

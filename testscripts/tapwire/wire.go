@@ -21,13 +21,17 @@ type wire struct {
 	end    int
 	reads  []rawfile.MMsgHdr // of datagrams: many in one call
 
-	// frames that are queued, two parts each
-	parts [][]byte
+	// frames that are queued, two parts each; and what is made for them
+	parts   [][]byte
+	heads   []byte
+	vectors []unix.Iovec
+	frames  []rawfile.MMsgHdr
 }
 
 const (
 	sockBuf  = 8 << 20
 	maxBatch = 64
+	maxHead  = 14 + 20 + 60 // Ethernet, IPv4 without options, TCP with all
 	slot     = 66 << 10
 )
 
@@ -44,7 +48,8 @@ func newWire(fd int, stream bool) (*wire, error) {
 	if err := unix.SetNonblock(fd, false); err != nil {
 		return nil, err
 	}
-	w := &wire{fd: fd, stream: stream, in: make([]byte, maxBatch*slot)}
+	w := &wire{fd: fd, stream: stream, in: make([]byte, maxBatch*slot),
+		heads: make([]byte, 0, maxBatch*maxHead), vectors: make([]unix.Iovec, 0, 2*maxBatch)}
 	for i := range maxBatch {
 		w.reads = append(w.reads, message(rawfile.IovecFromBytes(w.in[i*slot:(i+1)*slot])))
 	}
@@ -78,9 +83,16 @@ func (w *wire) queue(head, rest []byte) error {
 	return nil
 }
 
+// head is a copy of b that stays until flush.
+func (w *wire) head(b []byte) []byte {
+	n := len(w.heads)
+	w.heads = append(w.heads, b...)
+	return w.heads[n:]
+}
+
 // flush writes what is queued.
 func (w *wire) flush() error {
-	defer func() { w.parts = w.parts[:0] }()
+	defer func() { w.parts, w.heads = w.parts[:0], w.heads[:0] }()
 	if w.stream {
 		var all [][]byte
 		for i := 0; i < len(w.parts); i += 2 {
@@ -88,15 +100,16 @@ func (w *wire) flush() error {
 		}
 		return w.writeAll(all)
 	}
-	var frames []rawfile.MMsgHdr
+	w.vectors, w.frames = w.vectors[:0], w.frames[:0]
 	for i := 0; i < len(w.parts); i += 2 {
-		parts := []unix.Iovec{rawfile.IovecFromBytes(w.parts[i])}
+		first := len(w.vectors)
+		w.vectors = append(w.vectors, rawfile.IovecFromBytes(w.parts[i]))
 		if len(w.parts[i+1]) > 0 {
-			parts = append(parts, rawfile.IovecFromBytes(w.parts[i+1]))
+			w.vectors = append(w.vectors, rawfile.IovecFromBytes(w.parts[i+1]))
 		}
-		frames = append(frames, message(parts...))
+		w.frames = append(w.frames, message(w.vectors[first:]...))
 	}
-	for len(frames) > 0 {
+	for frames := w.frames; len(frames) > 0; {
 		n, err := rawfile.NonBlockingSendMMsg(w.fd, frames)
 		switch err {
 		case 0:
