@@ -18,11 +18,12 @@ type guestConn struct {
 	*gonet.TCPConn
 	ep      tcpip.Endpoint
 	wq      *waiter.Queue
+	roomy   bool // one of the first
 	buffers *pool
 }
 
 func newGuestConn(wq *waiter.Queue, ep tcpip.Endpoint, roomy bool) *guestConn {
-	c := &guestConn{gonet.NewTCPConn(wq, ep), ep, wq, roomyBuffers}
+	c := &guestConn{gonet.NewTCPConn(wq, ep), ep, wq, roomy, roomyBuffers}
 	if !roomy {
 		c.buffers = smallBuffers
 		ep.SocketOptions().SetSendBufferSize(smallWindow, true)
@@ -113,17 +114,36 @@ func (c *guestConn) passSome(n int64, fn func([]byte) error) (int, error) {
 	buf := c.buffers.get()
 	defer c.buffers.put(buf)
 	w := tcpip.SliceWriter(buf[:min(n, int64(len(buf)))])
-	res, terr := c.ep.Read(&w, tcpip.ReadOptions{})
+	res, err := c.ep.Read(&w, tcpip.ReadOptions{})
 	switch {
-	case terr == nil:
+	case err == nil:
 		c.ep.ModerateRecvBuf(res.Count)
 		return res.Count, fn(buf[:res.Count])
-	case is[*tcpip.ErrWouldBlock](terr):
+	case is[*tcpip.ErrWouldBlock](err):
 		return 0, errNothingYet
-	case is[*tcpip.ErrClosedForReceive](terr):
-		return 0, io.EOF
 	}
-	return 0, &net.OpError{Op: "read", Net: "guest", Err: errors.New(terr.String())}
+	return 0, stackError("read", err)
+}
+
+// awaitRoom waits until the stack has room for something, or will not.
+func (c *guestConn) awaitRoom() {
+	wait, notify := waiter.NewChannelEntry(waiter.WritableEvents | waiter.EventHUp | waiter.EventErr)
+	c.wq.EventRegister(&wait)
+	defer c.wq.EventUnregister(&wait)
+	if c.ep.Readiness(waiter.WritableEvents) == 0 {
+		<-notify
+	}
+}
+
+// stackError is an error of the stack's as one of a connection.
+func stackError(what string, err tcpip.Error) error {
+	switch {
+	case err == nil:
+		return nil
+	case is[*tcpip.ErrClosedForReceive](err):
+		return io.EOF
+	}
+	return &net.OpError{Op: what, Net: "guest", Err: errors.New(err.String())}
 }
 
 func is[T tcpip.Error](err tcpip.Error) bool {

@@ -51,7 +51,7 @@ func (f *flow) identify() first {
 	server := make(chan error, 1)
 	var hurry atomic.Bool
 	go func() {
-		heard := f.outer.speaks()
+		_, heard := f.outer.awaitSome()
 		hurry.Store(true)
 		f.guest.SetReadDeadline(past)
 		server <- heard

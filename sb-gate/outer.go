@@ -117,27 +117,35 @@ func (c *outerConn) receive(fd uintptr, b []byte) (int, error) {
 	}
 }
 
-// speaks waits until the server has sent a byte, which is left where it is; or
-// has ended, which is io.EOF or how it broke. A deadline ends the wait.
-func (c *outerConn) speaks() error {
-	fail := error(nil)
-	err := c.raw.Read(func(fd uintptr) bool {
-		var b [1]byte
-		n, _, perr := unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
-		switch {
-		case perr == unix.EAGAIN, perr == unix.EINTR:
-			return false
-		case perr != nil:
-			fail = perr
-		case n == 0:
-			fail = io.EOF
+// awaitSome waits until the server has sent something, and returns how many bytes
+// are there. io.EOF: it has ended. A deadline ends the wait.
+func (c *outerConn) awaitSome() (n int, err error) {
+	if rerr := c.raw.Read(func(fd uintptr) bool {
+		if n, err = unreadBytes(int(fd)), nil; n == 0 {
+			n, err = c.peek(fd)
 		}
-		return true
-	})
-	if err == nil {
-		err = fail
+		return err != unix.EAGAIN
+	}); rerr != nil {
+		return 0, rerr
 	}
-	return err
+	return n, err
+}
+
+// peek looks for one byte, which stays where it is.
+func (c *outerConn) peek(fd uintptr) (int, error) {
+	for {
+		var b [1]byte
+		n, _, err := unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			return 0, err
+		case n == 0:
+			return 0, io.EOF
+		default:
+			return n, nil
+		}
+	}
 }
 
 // closeWrite sends the guest's end.

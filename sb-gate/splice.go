@@ -4,6 +4,8 @@ import (
 	"io"
 
 	"sb/lib/reason"
+
+	"gvisor.dev/gvisor/pkg/tcpip"
 )
 
 // splice passes bytes both ways until both sides have ended: first what was
@@ -55,12 +57,12 @@ func (f *flow) down(b []byte) error {
 }
 
 // passDown passes the server's bytes in, and its end.
-func (f *flow) passDown() error { return f.passDownBy(f.down) }
+func (f *flow) passDown() error { return f.passDownBy(f.passAnswered) }
 
-// passDownBy is passDown by way of pass, which passes bytes as down does.
-func (f *flow) passDownBy(pass func([]byte) error) error {
+// passDownBy is passDown by way of some, which passes what the server has sent.
+func (f *flow) passDownBy(some func() error) error {
 	for {
-		err := f.outer.next(pass)
+		err := some()
 		if err == nil {
 			continue
 		}
@@ -75,4 +77,43 @@ func (f *flow) passDownBy(pass func([]byte) error) error {
 		f.reset(reason.Reset)
 		return err
 	}
+}
+
+// passAnswered waits until the server has sent something and passes it.
+func (f *flow) passAnswered() error {
+	if f.guest.roomy {
+		return f.outer.next(f.down) // fewer calls
+	}
+	n, err := f.outer.awaitSome()
+	if err != nil {
+		return err
+	}
+	f.touch()
+	// From the socket to the stack's own memory: nothing else is held for a guest
+	// that does not read.
+	for {
+		_, err := f.guest.ep.Write(&inlet{f.outer, n}, tcpip.WriteOptions{})
+		if !is[*tcpip.ErrWouldBlock](err) {
+			return stackError("write", err)
+		}
+		f.guest.awaitRoom()
+	}
+}
+
+// inlet is the next so many bytes of a server's.
+type inlet struct {
+	from *outerConn
+	left int
+}
+
+// Len implements tcpip.Payloader.
+func (in *inlet) Len() int { return in.left }
+
+// Read implements tcpip.Payloader. The stack asks for no byte, too.
+func (in *inlet) Read(b []byte) (n int, err error) {
+	if b = b[:min(len(b), in.left)]; len(b) > 0 {
+		n, err = in.from.Read(b)
+		in.left -= n
+	}
+	return n, err
 }

@@ -211,8 +211,11 @@ func TestEndsUnsaid(t *testing.T) {
 // TestBigBodies: megabytes both ways at once, each byte as it was, and counted.
 func TestBigBodies(t *testing.T) {
 	t.Parallel()
-	for _, mtu := range []string{"mtu=1500", "mtu=65520"} {
-		s := start(t, mtu, "a.example:7", "b.example")
+	for _, mtu := range []string{"mtu=1500", "mtu=65520", "crowd"} {
+		s := start(t, strings.Replace(mtu, "crowd", "crowd.example:7", 1), "a.example:7", "b.example")
+		if mtu == "crowd" {
+			s.crowd()
+		}
 		const size = 8 << 20
 		up, down := noise(size), noise(size+1)
 		w := s.site("a.example", 7, func(c net.Conn) {
@@ -251,14 +254,35 @@ func noise(n int) []byte {
 // guest that first writes everything, do not lock each other up in the gate.
 func TestEchoOfMuch(t *testing.T) {
 	t.Parallel()
-	s := start(t, "a.example:7")
+	for _, crowd := range []bool{false, true} {
+		s := start(t, "a.example:7", "crowd.example:7")
+		if crowd {
+			s.crowd()
+		}
+		s.echoesMuch()
+	}
+}
+
+// crowd takes all the places of connections that may have much in hand.
+func (s *sandbox) crowd() {
+	s.site("crowd.example", 7, echo)
+	for range maxRoomy {
+		c := s.dial("crowd.example", 7)
+		io.WriteString(c, ".")
+		io.ReadFull(c, make([]byte, 1))
+		s.t.Cleanup(func() { c.Close() })
+	}
+}
+
+func (s *sandbox) echoesMuch() {
+	t := s.t
 	w := s.site("a.example", 7, func(c net.Conn) {
 		c.(*siteConn).tcp.SetReadBuffer(512 << 10)
 		c.(*siteConn).tcp.SetWriteBuffer(128 << 10)
 		echo(c)
 	})
 	c := s.dial("a.example", 7)
-	const size = 12 << 20 // more than fits into all the buffers in between
+	const size = 24 << 20 // more than fits into all the buffers in between
 	var both sync.WaitGroup
 	both.Go(func() {
 		c.Write(make([]byte, size))

@@ -29,7 +29,7 @@ func (f *flow) serveTLS(got first) {
 	a := &answer{f: f, served: make(chan bool, 1)}
 	down := make(chan error, 1)
 	go func() {
-		err := f.passDownBy(a.pass)
+		err := f.passDownBy(a.passSome)
 		close(a.served) // what it has not told by now is that the server has not
 		down <- err
 	}()
@@ -45,15 +45,19 @@ type answer struct {
 	served chan bool // told once, before the guest can know it
 }
 
-func (a *answer) pass(b []byte) error {
-	if !a.told {
+// passSome passes what the server has sent.
+func (a *answer) passSome() error {
+	if a.told {
+		return a.f.passAnswered()
+	}
+	return a.f.outer.next(func(b []byte) error {
 		a.began = append(a.began, b[:min(len(b), hello.MaxAnswer)]...)
 		if served, more := hello.Served(a.began); !more {
 			a.told, a.began = true, nil
 			a.served <- served
 		}
-	}
-	return a.f.down(b)
+		return a.f.down(b)
+	})
 }
 
 // provesTLS decides whether a hello may pass. One that is encrypted may where the

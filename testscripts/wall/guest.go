@@ -14,7 +14,7 @@ const guestVar = "SB_WALL_GUEST"
 // guest is what runs in the guest; it prints figures as JSON.
 func guest(args []string) {
 	roles := map[string]func([]string) (map[string]float64, error){
-		"hold": holdFlows, "ask": askQueries, "dial": dialNames, "get": getPage, "hoard": hoardFlows,
+		"hold": holdFlows, "ask": askQueries, "dial": dialNames, "get": getPage, "syns": sendSYNs, "hoard": hoardFlows,
 	}
 	role := roles[args[0]]
 	if role == nil {
