@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -71,11 +73,9 @@ func take(frames, guest, ready, leash int) (w wires, err error) {
 	return w, fd.CloseRest()
 }
 
-// serve boots the machine and waits for its end, or for a reason to end it.
+// serve runs the machine to its end, or until there is a reason to end it.
 func serve(m *manifest.Manifest, w wires) error {
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
-	leash := fd.Leash(w.leash)
+	ctx := untilAsked(w.leash)
 	// Whoever waits at the other end of the guest stream learns that there is
 	// no machine, also where a shell holds this end open too.
 	guest, err := fd.Dup(w.guest)
@@ -83,33 +83,75 @@ func serve(m *manifest.Manifest, w wires) error {
 		return err
 	}
 	defer fd.Shutdown(guest)
-	vm, err := boot(m, w)
-	if err != nil {
-		return err
+	for mayRestore := !m.Machine.Cold; ; mayRestore = false {
+		vm, err := boot(ctx, m, w, mayRestore)
+		if ctx.Err() != nil && err != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		err = vm.serve(ctx, m, w)
+		if !errors.Is(err, errNotUp) || vm.drop == nil {
+			return err
+		}
+		vm.drop(err)
 	}
+}
+
+// untilAsked is a context that ends with the leash or a signal to end.
+func untilAsked(leash *os.File) context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	ended := fd.Leash(leash)
+	go func() {
+		select {
+		case <-ended:
+		case <-signals:
+		}
+		cancel()
+	}()
+	return ctx
+}
+
+// errNotUp is among the causes of the end of a machine that did not come up.
+var errNotUp = errors.New("bring the guest up")
+
+// serve makes the machine this sandbox's, and waits for its end.
+func (v *vm) serve(ctx context.Context, m *manifest.Manifest, w wires) error {
 	up := make(chan error, 1)
-	go func() { up <- vm.configure(m) }()
+	go func() { up <- v.configure(m) }()
 	for {
 		select {
 		case err := <-up:
 			if err != nil {
-				vm.kill()
-				return fmt.Errorf("bring the guest up: %w", vm.explain(err))
+				v.kill()
+				<-v.done
+				return fmt.Errorf("%w: %w", errNotUp, v.explain(err))
 			}
-			if err := fd.Ready(w.ready, say.Version); err != nil {
-				vm.kill()
+			if err := v.isUp(w); err != nil {
+				v.kill()
 				return err
 			}
 			up = nil
-		case <-leash:
-			return vm.end()
-		case <-signals:
-			return vm.end()
-		case err := <-vm.ended():
-			if err == nil && up != nil {
-				err = errors.New("the machine ended before it was up")
+		case <-ctx.Done():
+			return v.end()
+		case err := <-v.ended():
+			if up != nil {
+				err = fmt.Errorf("%w: %w", errNotUp, cmp.Or(err, errors.New("the machine ended")))
 			}
-			return vm.explain(err)
+			return v.explain(err)
 		}
 	}
+}
+
+// isUp says so. The wires are the hypervisor's now.
+func (v *vm) isUp(w wires) error {
+	if v.seal != nil {
+		v.seal()
+	}
+	w.frames.Close()
+	w.guest.Close()
+	return fd.Ready(w.ready, say.Version)
 }

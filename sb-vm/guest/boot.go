@@ -78,11 +78,19 @@ func do(r machine.Request, p *processes) error {
 		return configure(*r.Configure, p)
 	case "time":
 		return nil
+	case "settle":
+		return settle()
 	case "sync", "poweroff":
 		unix.Sync()
 		return nil
 	}
 	return fmt.Errorf("cannot do %q", r.Do)
+}
+
+// settle leaves the machine as it is to be saved.
+func settle() error {
+	unix.Sync()
+	return nil
 }
 
 func configure(c machine.Configure, p *processes) error {
