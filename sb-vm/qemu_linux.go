@@ -116,7 +116,6 @@ func (q *qemu) argv(how start, shares int) []string {
 		"-device", fmt.Sprintf("virtio-serial-pci,id=serial,max_ports=%d", sharePorts(shares)+3),
 	}
 	args = append(args, port(machine.Port, chardev(machine.Port, fdMachine))...)
-	args = append(args, port(machine.GuestPort, chardev(machine.GuestPort, fdGuest))...)
 	for i := range sharePorts(shares) {
 		far := "null,id=" + sharePort(i)
 		if i < shares {
@@ -124,6 +123,8 @@ func (q *qemu) argv(how start, shares int) []string {
 		}
 		args = append(args, port(sharePort(i), far)...)
 	}
+	// The last one: when the guest sees it, all are there.
+	args = append(args, port(machine.GuestPort, chardev(machine.GuestPort, fdGuest))...)
 	return append(args, q.memory(how)...)
 }
 

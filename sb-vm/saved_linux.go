@@ -135,7 +135,7 @@ func (q *qemu) save(ctx context.Context, d *template.Draft) error {
 	}
 	stop := context.AfterFunc(ctx, v.kill)
 	defer stop()
-	err = v.settle()
+	err = v.settle(like.m)
 	if err == nil {
 		err = migrate(l.ends.near.monitor, monitorSave, l.state)
 	}
@@ -173,10 +173,14 @@ func (l *launch) prepare(d *template.Draft, disk string) error {
 }
 
 // settle waits until the guest has booted and is at rest.
-func (v *vm) settle() error {
+func (v *vm) settle(m *manifest.Manifest) error {
 	late := time.AfterFunc(bootTime, v.kill)
 	defer late.Stop()
-	return v.ask(machine.Request{Do: "settle"})
+	size, err := fileSize(m.Machine.Disk)
+	if err != nil {
+		return err
+	}
+	return v.ask(machine.Request{Do: "settle", Time: time.Now().UnixNano(), Configure: &machine.Configure{MTU: m.Network.MTU, DiskSize: size}})
 }
 
 // inputs are what goes into the template of this machine: whatever is different in

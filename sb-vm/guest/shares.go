@@ -14,14 +14,14 @@ import (
 )
 
 // mountShare mounts a share and waits until it works.
-func mountShare(s machine.Share, p *processes) error {
+func (g *guest) mountShare(s machine.Share) error {
 	if err := os.MkdirAll(s.Target, 0o755); err != nil {
 		return err
 	}
 	if s.Tag != "" {
 		return mountTag(s)
 	}
-	return startRelay(s, p)
+	return g.startRelay(s)
 }
 
 // mountTag mounts what the hypervisor itself serves.
@@ -37,8 +37,8 @@ func mountTag(s machine.Share) error {
 }
 
 // startRelay starts the process that relays a share and waits until it works.
-func startRelay(s machine.Share, p *processes) error {
-	port, err := openPort(s.Port)
+func (g *guest) startRelay(s machine.Share) error {
+	port, err := g.openPort(s.Port)
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func startRelay(s machine.Share, p *processes) error {
 	if s.ReadOnly {
 		args = append(args, "--read-only")
 	}
-	_, err = p.start("/proc/self/exe", append(args, s.Target), &os.ProcAttr{Dir: "/", Files: []*os.File{nil, os.Stdout, os.Stderr, port, w}})
+	_, err = g.start("/proc/self/exe", append(args, s.Target), &os.ProcAttr{Dir: "/", Files: []*os.File{nil, os.Stdout, os.Stderr, port, w}})
 	w.Close()
 	if err != nil {
 		return err
