@@ -14,14 +14,16 @@ import (
 const maxMonitor = 1 << 20
 
 // What is said on the monitor (QMP, docs/interop/qmp-spec of QEMU). Memory that
-// has a file is not part of the state: it is saved as it is changed. The state's
-// file comes with the third command.
+// has a file is not part of the state: it is saved as it is changed.
 var monitorHello = []string{`{"execute": "qmp_capabilities"}`,
 	`{"execute": "migrate-set-capabilities", "arguments": {"capabilities": [` +
 		`{"capability": "x-ignore-shared", "state": true}, {"capability": "events", "state": true}]}}`,
-	`{"execute": "getfd", "arguments": {"fdname": "state"}}`}
+	// No frames of QEMU's own tell the wire that the machine has come.
+	`{"execute": "migrate-set-parameters", "arguments": {"announce-rounds": 0}}`,
+}
 
 const (
+	monitorState   = `{"execute": "getfd", "arguments": {"fdname": "state"}}` // whose file comes with it
 	monitorSave    = `{"execute": "migrate", "arguments": {"uri": "fd:state"}}`
 	monitorRestore = `{"execute": "migrate-incoming", "arguments": {"uri": "fd:state"}}`
 	monitorWhy     = `{"execute": "query-migrate"}`
@@ -30,11 +32,14 @@ const (
 // migrate has the QEMU whose monitor this is do one of the two with that state,
 // and waits until it is done: the machine then stands still for good, or runs.
 func migrate(monitor *os.File, command string, state *os.File) error {
-	for _, c := range append(monitorHello[:len(monitorHello):len(monitorHello)], command) {
-		if err := send(monitor, c, state); err != nil {
+	for _, c := range append(monitorHello[:len(monitorHello):len(monitorHello)], monitorState, command) {
+		var with *os.File
+		if c == monitorState {
+			with = state
+		}
+		if err := send(monitor, c, with); err != nil {
 			return err
 		}
-		state = nil
 	}
 	in := json.NewDecoder(io.LimitReader(monitor, maxMonitor))
 	for {

@@ -88,7 +88,7 @@ func (g *guest) do(r machine.Request) error {
 			return errors.New("nothing to configure")
 		}
 		if r.Do == "settle" {
-			return g.settle(*r.Configure)
+			return errors.Join(g.settle(*r.Configure), awaitCarrier())
 		}
 		return g.configure(*r.Configure)
 	case "time":

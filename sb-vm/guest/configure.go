@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -62,6 +63,17 @@ func placeNames() error {
 	return nil
 }
 
+// fillFile writes a file that placeNames made: nothing is in it that text does not
+// begin with.
+func fillFile(path, text string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close())
+}
+
 // setNames gives the machine its hostname, its one nameserver and an identity
 // of its own.
 func setNames(c machine.Configure) error {
@@ -78,7 +90,7 @@ func setNames(c machine.Configure) error {
 		"/etc/resolv.conf": "nameserver " + c.Gateway + "\n",
 		"/etc/machine-id":  strings.ReplaceAll(strings.TrimSpace(string(id)), "-", "") + "\n",
 	} {
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		if err := fillFile(path, text); err != nil {
 			return fmt.Errorf("write %s: %w", path, err)
 		}
 	}
@@ -94,6 +106,18 @@ func raiseNetwork(mtu int) error {
 		{"set the MTU", "eth0", unix.SIOCSIFMTU, func(r *unix.Ifreq) error { r.SetUint32(uint32(mtu)); return nil }},
 		{"bring eth0 up", "eth0", unix.SIOCSIFFLAGS, up},
 	})
+}
+
+// awaitCarrier waits until the kernel counts eth0 as up, which it does up to a
+// second later: what is saved before has that still to do each time.
+func awaitCarrier() error {
+	const file = "/sys/class/net/eth0/operstate"
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if state, err := os.ReadFile(file); err != nil || string(state) != "down\n" {
+			return err
+		}
+	}
+	return nil // it does no harm
 }
 
 // setNetwork gives eth0 its address and the default route.
