@@ -91,7 +91,7 @@ func (v *vm) start(l *launch) error {
 		// QEMU ends when the thread that started it does (PDEATHSIG), so that
 		// thread is kept until QEMU has ended.
 		runtime.LockOSThread()
-		cmd, err := startConfined(view, show, l.argv(l.how, len(l.ends.far.shares)), func(cmd *exec.Cmd) {
+		cmd, err := startConfined(view, show, l.argv(l.how), func(cmd *exec.Cmd) {
 			cmd.ExtraFiles, cmd.Stderr = files, v.console
 		})
 		started <- result{cmd, err}

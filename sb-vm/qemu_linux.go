@@ -91,8 +91,12 @@ const (
 const restoredMemory = "/template/memory"
 
 // argv is the command line. Every device is listed: -nodefaults.
-func (q *qemu) argv(how start, shares int) []string {
+func (q *qemu) argv(how start) []string {
 	m := q.m.Machine
+	ports, shares := sharePorts(len(q.m.Shares)), len(q.m.Shares)
+	if how == save {
+		shares = 0 // nobody's are there
+	}
 	args := []string{q.program,
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-name", q.m.Name,
@@ -113,10 +117,10 @@ func (q *qemu) argv(how start, shares int) []string {
 		// the machine where the host's disk is full, and nobody would make it go on.
 		"-device", "virtio-blk-pci,drive=disk,discard=on,werror=report",
 		"-object", "rng-builtin,id=entropy", "-device", "virtio-rng-pci,rng=entropy",
-		"-device", fmt.Sprintf("virtio-serial-pci,id=serial,max_ports=%d", sharePorts(shares)+3),
+		"-device", fmt.Sprintf("virtio-serial-pci,id=serial,max_ports=%d", ports+3),
 	}
 	args = append(args, port(machine.Port, chardev(machine.Port, fdMachine))...)
-	for i := range sharePorts(shares) {
+	for i := range ports {
 		far := "null,id=" + sharePort(i)
 		if i < shares {
 			far = chardev(sharePort(i), fdShares+i)

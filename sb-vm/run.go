@@ -27,18 +27,25 @@ func run(args []string) error {
 	guest := flags.Int("guest", -1, "the guest stream: a stream socket (descriptor `N`)")
 	ready := flags.Int("ready", -1, "where to say that the guest is up (descriptor `N`)")
 	leash := flags.Int("leash", -1, "ends the machine when it ends: a pipe (descriptor `N`)")
+	save := flags.Bool("save", false, "save the machine for the sandboxes of its kind, if that is not done yet, and end")
 	if err := say.Parse(flags, args); err != nil {
 		return err
 	}
 	if flags.NArg() > 0 {
 		return say.Usage("sb-vm takes no arguments, got %q", flags.Arg(0))
 	}
-	if *file == "" || *frames < 0 || *guest < 0 {
+	if *file == "" || !*save && (*frames < 0 || *guest < 0) {
 		return say.WithHint(say.Usage("sb-vm needs --manifest, --frames and --guest"), "sb-run starts it; by hand, see the EXAMPLES of sb-vm(1)")
 	}
 	m, err := manifest.Load(*file)
 	if err != nil {
 		return err
+	}
+	if *save {
+		if err := fd.CloseRest(); err != nil {
+			return err
+		}
+		return saveMachine(untilAsked(nil), m)
 	}
 	if err := guard(m, *file); err != nil {
 		return err
@@ -101,16 +108,16 @@ func serve(m *manifest.Manifest, w wires) error {
 
 // untilAsked is a context that ends with the leash or a signal to end.
 func untilAsked(leash *os.File) context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
-	ended := fd.Leash(leash)
+	ended := fd.Leash(leash) // of none: never
 	go func() {
 		select {
 		case <-ended:
 		case <-signals:
 		}
-		cancel()
+		cancel(errors.New("it was told to end"))
 	}()
 	return ctx
 }

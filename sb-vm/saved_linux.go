@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"strings"
 	"time"
 
 	"sb/lib/fd"
@@ -24,7 +23,7 @@ type saved struct {
 
 // findSaved returns the saved machine to start from, after saving it if it is
 // not there. It returns nil, and has said why, where the machine has to boot; an
-// error only when there is no machine to be started any more.
+// error only when it is not to be started any more.
 func (q *qemu) findSaved(ctx context.Context) (*saved, error) {
 	t, err := q.savedOrSave(ctx)
 	if err == nil || ctx.Err() != nil {
@@ -55,21 +54,41 @@ func (q *qemu) savedOrSave(ctx context.Context) (*saved, error) {
 	}
 	key := template.Key(inputs)
 	t, err := store.Find(key)
-	if err != nil {
+	made := err != nil
+	if made {
+		if why := store.Refused(key); why != "" {
+			return nil, say.WithHint(errors.New(why), "sb-image gc has it tried again")
+		}
 		if t, err = q.makeSaved(ctx, store, inputs, err); err != nil {
 			return nil, err
 		}
 	}
 	if err := q.renewDisk(t); err != nil {
 		t.Close()
-		return nil, err
+		return nil, fmt.Errorf("make its disk: %w", err)
 	}
 	return &saved{t, func(why error) {
-		say.Warn("the saved machine could not be restored and is dropped; this one boots: %s", inOneLine(why))
+		say.Warn("the saved machine cannot be restored and is dropped; this one boots: %s", inOneLine(why))
+		if made {
+			store.Refuse(key, "one that was just saved could not be restored: "+inOneLine(why))
+		}
 		if err := store.Remove(key); err != nil {
 			say.Warn("drop the saved machine: %v", err)
 		}
 	}}, nil
+}
+
+// saveMachine is sb-vm --save.
+func saveMachine(ctx context.Context, m *manifest.Manifest) error {
+	q, err := newQEMU(m)
+	if err != nil {
+		return err
+	}
+	t, err := q.savedOrSave(ctx)
+	if err == nil {
+		t.Close()
+	}
+	return err
 }
 
 // renewDisk makes the disk what it was when the machine was saved: it has been
@@ -85,33 +104,42 @@ func (q *qemu) renewDisk(t *template.Template) error {
 // makeSaved saves the machine, unless somebody else has done so meanwhile. why is
 // the reason for which the one that there may have been does not do.
 func (q *qemu) makeSaved(ctx context.Context, store *template.Store, inputs []template.Input, why error) (*template.Template, error) {
+	key := template.Key(inputs)
 	d, err := store.Lock(ctx, inputs)
 	if err != nil {
 		return nil, fmt.Errorf("save it: %w", err)
 	}
-	if t, err := store.Find(template.Key(inputs)); err == nil {
-		d.Discard()
+	defer d.Discard()
+	if t, err := store.Find(key); err == nil {
 		return t, nil
 	}
-	if !errors.Is(why, fs.ErrNotExist) {
-		say.Note("the machine is saved anew: %v", why)
+	other := store.Differs(inputs)
+	switch {
+	case !errors.Is(why, fs.ErrNotExist):
+		say.Note("the saved machine is not used, it is saved anew: %v", why)
+	case other != "":
+		say.Note("the machine boots and is saved anew: its %s is not that of the saved one", other)
+	default:
+		say.Note("the first machine of its kind boots, and is saved: the next ones start from memory")
 	}
-	if err := q.save(ctx, d); err != nil {
-		d.Discard()
-		return nil, fmt.Errorf("save it: %w", err)
+	if err = q.save(ctx, d); err == nil {
+		err = d.Publish()
 	}
-	if err := d.Publish(); err != nil {
-		return nil, fmt.Errorf("save it: %w", err)
+	if err != nil {
+		err = fmt.Errorf("save it: %w", err)
+		if ctx.Err() == nil {
+			store.Refuse(key, inOneLine(err))
+		}
+		return nil, err
 	}
-	return store.Find(template.Key(inputs))
+	return store.Find(key)
 }
 
 // save boots a machine like this one, with nothing of the user's in it and nobody
 // at its wires, up to the point where it waits to be told whose it is.
 func (q *qemu) save(ctx context.Context, d *template.Draft) error {
 	like := *q
-	like.m = &manifest.Manifest{Name: "template", Network: manifest.Network{MTU: q.m.Network.MTU}, Machine: q.m.Machine}
-	like.m.Machine.Disk, like.m.Machine.Console = d.Path(template.Disk), ""
+	like.m = machineAlone(q.m, d.Path(template.Disk))
 	like.saved = d.Path(template.Memory)
 	l := &launch{qemu: &like, how: save}
 	if err := l.prepare(d, q.m.Machine.Disk); err != nil {
@@ -181,25 +209,4 @@ func (v *vm) settle(m *manifest.Manifest) error {
 		return err
 	}
 	return v.ask(machine.Request{Do: "settle", Time: time.Now().UnixNano(), Configure: &machine.Configure{MTU: m.Network.MTU, DiskSize: size}})
-}
-
-// inputs are what goes into the template of this machine: whatever is different in
-// one of them is another machine.
-func (q *qemu) inputs() ([]template.Input, error) {
-	disk, err := os.Open(q.m.Machine.Disk)
-	if err != nil {
-		return nil, err
-	}
-	defer disk.Close()
-	digest, err := template.Digest(disk)
-	if err != nil {
-		return nil, err
-	}
-	in := []template.Input{{Name: "sb", Value: say.Version}, {Name: "disk", Value: digest}}
-	like := *q
-	m := *q.m
-	m.Name, m.Machine.Disk = "template", "disk"
-	like.m, like.saved = &m, "memory"
-	in = append(in, template.Input{Name: "command", Value: strings.Join(like.argv(save, 0), "\n")})
-	return in, nil
 }

@@ -55,14 +55,31 @@ func (s *Store) List() (all []Listed, err error) {
 	return all, nil
 }
 
-// Collect removes what no machine can start from any more, as current tells by
-// a template's inputs, and what was left half made. It returns how many bytes
-// that made free.
-func (s *Store) Collect(current func(Listed) bool) (freed int64, err error) {
+// current reports whether the files that went into the template are still the same.
+func (l Listed) current() bool {
+	for _, in := range l.Inputs {
+		if in.File == "" {
+			continue
+		}
+		if is, err := Identify(in.File); err != nil || is != in.Value {
+			return false
+		}
+	}
+	return len(l.Inputs) > 0
+}
+
+// Collect removes the templates that no machine can start from any more, since a
+// file that went into them is gone or another, and what was left half made. It
+// calls removed for each, and returns how many bytes that made free.
+func (s *Store) Collect(removed func(Listed)) (freed int64, err error) {
 	freed = s.clearDead()
+	refused, _ := filepath.Glob(filepath.Join(s.dir, ".*.refused"))
+	for _, f := range refused {
+		os.Remove(f)
+	}
 	all, err := s.List()
 	for _, t := range all {
-		if current(t) {
+		if t.current() {
 			continue
 		}
 		if e := s.Remove(t.Key); e != nil {
@@ -70,8 +87,28 @@ func (s *Store) Collect(current func(Listed) bool) (freed int64, err error) {
 			continue
 		}
 		freed += t.Bytes
+		removed(t)
 	}
 	return freed, err
+}
+
+// Differs names what of inputs is another in the template that is most like them,
+// "" if there is none like them at all.
+func (s *Store) Differs(inputs []Input) string {
+	all, _ := s.List()
+	best, names := len(inputs), ""
+	for _, t := range all {
+		var other []string
+		for _, in := range inputs {
+			if t.Input(in.Name) != in.Value && in.Name != "command" {
+				other = append(other, in.Name)
+			}
+		}
+		if len(other) < best && len(other) <= 2 {
+			best, names = len(other), strings.Join(other, " and ")
+		}
+	}
+	return names
 }
 
 // diskUse is what a directory takes on the disk, in bytes.

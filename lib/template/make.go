@@ -7,6 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
+
+	"sb/lib/say"
 
 	"golang.org/x/sys/unix"
 )
@@ -65,6 +68,7 @@ func waitFor(ctx context.Context, f *os.File) error {
 	if !errors.Is(err, unix.EWOULDBLOCK) {
 		return err
 	}
+	say.Note("waiting for another start that saves the same machine")
 	own, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -97,13 +101,12 @@ func (d *Draft) Path(part string) string { return filepath.Join(d.dir, part) }
 // host that stops before they are on the disk starts again, and after that they
 // are compared with the digests that are made here.
 func (d *Draft) Publish() error {
-	defer d.lock.Close()
 	m := made{Inputs: d.inputs, Parts: map[string]part{}}
 	var found identity
 	for _, name := range parts {
 		f, err := openOurs(d.Path(name))
 		if err != nil {
-			return d.failed(err)
+			return err
 		}
 		m.Parts[name], err = measure(f)
 		if err == nil && name == Memory {
@@ -111,7 +114,7 @@ func (d *Draft) Publish() error {
 		}
 		f.Close()
 		if err != nil {
-			return d.failed(err)
+			return err
 		}
 	}
 	err := errors.Join(writeRecord(d.Path("made"), m), writeRecord(d.Path("checked"), found))
@@ -122,30 +125,44 @@ func (d *Draft) Publish() error {
 	if err == nil {
 		err = os.Rename(d.dir, to)
 	}
-	if err != nil {
-		return d.failed(err)
+	if err == nil {
+		d.store.clear(d.key)
 	}
-	d.store.clear()
-	return nil
-}
-
-func (d *Draft) failed(err error) error {
-	os.RemoveAll(d.dir)
 	return err
 }
 
-// Discard gives up what was not published.
+// Discard gives up what was not published, and the lock.
 func (d *Draft) Discard() {
 	os.RemoveAll(d.dir)
 	d.lock.Close()
+}
+
+// refusalTime is how long nobody tries again what failed.
+const refusalTime = time.Hour
+
+// Refuse notes why there can be no template of that key, so that not each start
+// tries in vain.
+func (s *Store) Refuse(key, why string) {
+	writeRecord(filepath.Join(s.dir, "."+key+".refused"), why)
+}
+
+// Refused is why, "" if nothing was noted within the hour.
+func (s *Store) Refused(key string) (why string) {
+	file := filepath.Join(s.dir, "."+key+".refused")
+	if st, err := os.Lstat(file); err != nil || time.Since(st.ModTime()) > refusalTime {
+		return ""
+	}
+	readRecord(file, &why)
+	return why
 }
 
 // MaxStore is how many bytes of the disk templates may take: beyond it those go
 // that were not used for longest.
 const MaxStore = 4 << 30
 
-// clear removes what makers that were killed left, and what is too much.
-func (s *Store) clear() {
+// clear removes what makers that were killed left, and what is too much besides
+// the template that was just made.
+func (s *Store) clear(made string) {
 	s.clearDead()
 	all, err := s.List()
 	if err != nil {
@@ -153,7 +170,7 @@ func (s *Store) clear() {
 	}
 	var sum int64
 	for _, t := range all { // the last used first
-		if sum += t.Bytes; sum > MaxStore {
+		if sum += t.Bytes; sum > MaxStore && t.Key != made {
 			s.Remove(t.Key)
 		}
 	}

@@ -41,6 +41,7 @@ import (
 type Input struct {
 	Name  string `json:"name"` // for people: "kernel"
 	Value string `json:"value"`
+	File  string `json:"file,omitempty"` // of a Value that Identify made: the file
 }
 
 // Key names the template that those inputs make.
@@ -51,6 +52,17 @@ func Key(inputs []Input) string {
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:16])
+}
+
+// Identify is a file as it is now, for an Input: the file by that name, and when it
+// was changed last. What is in it need not be read.
+func Identify(path string) (string, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return "", &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	return fmt.Sprintf("%s (%d bytes, inode %d of %d, changed at %d.%09d, %d.%09d)", path, st.Size, st.Ino, st.Dev,
+		st.Mtim.Sec, st.Mtim.Nsec, st.Ctim.Sec, st.Ctim.Nsec), nil
 }
 
 // The files of a template, besides those about it.
