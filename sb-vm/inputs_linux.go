@@ -22,7 +22,7 @@ import (
 func (q *qemu) inputs() ([]template.Input, error) {
 	m := q.m.Machine
 	in := []template.Input{
-		{Name: "sb", Value: say.Version},
+		{Name: template.Release, Value: say.Version},
 		{Name: "machine", Value: q.machine(save)},
 		{Name: "processor", Value: processor(q.accel)},
 		{Name: "cpus", Value: strconv.Itoa(m.CPUs)},
@@ -30,8 +30,7 @@ func (q *qemu) inputs() ([]template.Input, error) {
 		{Name: "mtu", Value: strconv.Itoa(q.m.Network.MTU)},
 		{Name: "shares", Value: strconv.Itoa(sharePorts(len(q.m.Shares)))},
 	}
-	// The guest program is in the initramfs.
-	for _, f := range []struct{ name, path string }{{"QEMU", q.program}, {"kernel", q.kernel}, {"initramfs", q.initramfs}, {"image", m.Base}} {
+	for _, f := range []struct{ name, path string }{{"QEMU", q.program}, {"kernel", q.kernel}, {"guest program", q.initramfs}, {"image", m.Base}} {
 		is, err := template.Identify(f.path)
 		if err != nil {
 			return nil, err
@@ -47,7 +46,7 @@ func (q *qemu) inputs() ([]template.Input, error) {
 	like.m = machineAlone(q.m, "disk")
 	like.saved = "memory"
 	return append(in, template.Input{Name: "disk", Value: disk},
-		template.Input{Name: "command", Value: strings.Join(like.argv(save), "\n")}), nil
+		template.Input{Name: template.Command, Value: strings.Join(like.argv(save), "\n")}), nil
 }
 
 // machineAlone is the machine of a sandbox and nothing else of it: of its shares,

@@ -113,7 +113,7 @@ func (q *qemu) makeSaved(ctx context.Context, store *template.Store, inputs []te
 	if t, err := store.Find(key); err == nil {
 		return t, nil
 	}
-	other := store.Differs(inputs)
+	other := store.Outdated(inputs)
 	switch {
 	case !errors.Is(why, fs.ErrNotExist):
 		say.Note("the saved machine is not used, it is saved anew: %v", why)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"sb/lib/say"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -55,17 +57,15 @@ func (s *Store) List() (all []Listed, err error) {
 	return all, nil
 }
 
-// current reports whether the files that went into the template are still the same.
+// current reports whether this release can start from the template, and the files
+// that went into it are still the same.
 func (l Listed) current() bool {
 	for _, in := range l.Inputs {
-		if in.File == "" {
-			continue
-		}
-		if is, err := Identify(in.File); err != nil || is != in.Value {
+		if is, err := Identify(in.File); in.File != "" && (err != nil || is != in.Value) {
 			return false
 		}
 	}
-	return len(l.Inputs) > 0
+	return l.Input(Release) == say.Version
 }
 
 // Collect removes the templates that no machine can start from any more, since a
@@ -92,23 +92,31 @@ func (s *Store) Collect(removed func(Listed)) (freed int64, err error) {
 	return freed, err
 }
 
-// Differs names what of inputs is another in the template that is most like them,
-// "" if there is none like them at all.
-func (s *Store) Differs(inputs []Input) string {
+// Outdated names what has become another since the same machine was saved: files
+// that went into it, or the release. It is "" if there is none of the same kind.
+func (s *Store) Outdated(inputs []Input) string {
 	all, _ := s.List()
-	best, names := len(inputs), ""
 	for _, t := range all {
-		var other []string
-		for _, in := range inputs {
-			if t.Input(in.Name) != in.Value && in.Name != "command" {
-				other = append(other, in.Name)
-			}
-		}
-		if len(other) < best && len(other) <= 2 {
-			best, names = len(other), strings.Join(other, " and ")
+		if names, same := t.outdated(inputs); same {
+			return strings.Join(names, " and ")
 		}
 	}
-	return names
+	return ""
+}
+
+// outdated names those of inputs that have become others, if they are the only
+// ones in which the template differs.
+func (l Listed) outdated(inputs []Input) (names []string, same bool) {
+	for _, in := range inputs {
+		switch {
+		case in.Name == Command || l.Input(in.Name) == in.Value:
+		case in.File != "" || in.Name == Release:
+			names = append(names, in.Name)
+		default:
+			return nil, false
+		}
+	}
+	return names, true
 }
 
 // diskUse is what a directory takes on the disk, in bytes.

@@ -44,6 +44,12 @@ type Input struct {
 	File  string `json:"file,omitempty"` // of a Value that Identify made: the file
 }
 
+// The names of inputs that mean something here.
+const (
+	Release = "sb"      // the release of sb, which no other one can start from
+	Command = "command" // everything at once, which tells people nothing
+)
+
 // Key names the template that those inputs make.
 func Key(inputs []Input) string {
 	text, err := json.Marshal(inputs)
