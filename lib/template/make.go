@@ -170,7 +170,7 @@ func (s *Store) clear(made string) {
 	}
 	var sum int64
 	for _, t := range all { // the last used first
-		if sum += t.Bytes; sum > MaxStore && t.Key != made {
+		if sum += t.Bytes; sum > s.max && t.Key != made {
 			s.Remove(t.Key)
 		}
 	}

@@ -96,7 +96,10 @@ type part struct {
 const maxRecord = 1 << 20
 
 // Store is the directory of the templates.
-type Store struct{ dir string }
+type Store struct {
+	dir string
+	max int64 // MaxStore, but for tests
+}
 
 // Open returns the user's templates. A directory that others can change is
 // refused.
@@ -109,7 +112,7 @@ func Open() (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{dir}, nil
+	return &Store{dir, MaxStore}, nil
 }
 
 // Template is a saved machine, open for reading.
