@@ -12,8 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// blockSize is how much of a file is looked at at a time.
-const blockSize = 64 << 10
+// blockSize is how much of a file is looked at at a time, pageSize what a file
+// system keeps or leaves out.
+const blockSize, pageSize = 64 << 10, 4 << 10
 
 var zeros [blockSize]byte
 
@@ -85,7 +86,15 @@ func Copy(to, from *os.File) error {
 		return err
 	}
 	return blocks(from, func(at int64, b []byte) error {
-		_, err := to.WriteAt(b, at)
-		return err
+		for len(b) > 0 {
+			page := b[:min(pageSize, len(b))]
+			if !bytes.Equal(page, zeros[:len(page)]) {
+				if _, err := to.WriteAt(page, at); err != nil {
+					return err
+				}
+			}
+			at, b = at+int64(len(page)), b[len(page):]
+		}
+		return nil
 	})
 }
