@@ -44,6 +44,7 @@ func boot(ctx context.Context, m *manifest.Manifest, w wires, mayRestore bool) (
 		return nil, err
 	}
 	defer l.ends.closeFar()
+	defer l.ends.closeShares()
 	if l.shares, err = startShares(m.Shares, l.ends.near.shares); err != nil {
 		return nil, err
 	}

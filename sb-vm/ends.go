@@ -43,14 +43,20 @@ func (e *endpoints) open(shares int) (err error) {
 	return nil
 }
 
-// closeFar closes what the hypervisor and the share server hold now.
+// closeFar closes what the hypervisor holds now.
 func (e *endpoints) closeFar() {
 	e.far.machine.Close()
 	e.far.console.Close()
 	e.far.monitor.Close()
 	for i := range e.far.shares {
 		e.far.shares[i].Close()
-		e.near.shares[i].Close()
+	}
+}
+
+// closeShares closes what the share server holds now.
+func (e *endpoints) closeShares() {
+	for _, f := range e.near.shares {
+		f.Close()
 	}
 }
 

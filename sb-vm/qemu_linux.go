@@ -95,7 +95,7 @@ func (q *qemu) argv(how start) []string {
 	m := q.m.Machine
 	ports, shares := sharePorts(len(q.m.Shares)), len(q.m.Shares)
 	if how == save {
-		shares = 0 // nobody's are there
+		shares = ports // with nobody at them
 	}
 	args := []string{q.program,
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",

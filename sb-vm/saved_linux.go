@@ -156,6 +156,8 @@ func (q *qemu) save(ctx context.Context, d *template.Draft) error {
 		defer wires[i].far.Close()
 	}
 	l.frames, l.guest = wires[0].far, wires[1].far
+	defer l.state.Close()
+	defer l.ends.closeShares()
 	err := v.start(l)
 	l.ends.closeFar()
 	if err != nil {
@@ -197,7 +199,7 @@ func (l *launch) prepare(d *template.Draft, disk string) error {
 	if err := errors.Join(template.Copy(to, from), to.Close()); err != nil {
 		return err
 	}
-	return l.ends.open(0)
+	return l.ends.open(sharePorts(len(l.m.Shares)))
 }
 
 // settle waits until the guest has booted and is at rest.

@@ -48,6 +48,7 @@ type guest struct {
 	*processes
 	settled bool
 	ports   map[string]string // devices of the virtio ports by their names
+	spares  map[string]*relay // relays that wait for a share, by their ports
 }
 
 // serve does what sb-vm asks.
@@ -88,7 +89,7 @@ func (g *guest) do(r machine.Request) error {
 			return errors.New("nothing to configure")
 		}
 		if r.Do == "settle" {
-			return errors.Join(g.settle(*r.Configure), awaitCarrier())
+			return errors.Join(g.settle(*r.Configure), awaitCarrier(), g.startSpares())
 		}
 		return g.configure(*r.Configure)
 	case "time":
@@ -141,6 +142,7 @@ func (g *guest) configure(c machine.Configure) error {
 		return err
 	}
 	go g.serveCommands(stream)
+	go g.endSpares()
 	return nil
 }
 
