@@ -142,7 +142,7 @@ func (g *guest) configure(c machine.Configure) error {
 		return err
 	}
 	go g.serveCommands(stream)
-	go g.endSpares()
+	time.AfterFunc(time.Second, g.endSpares) // not in the way of the first command
 	return nil
 }
 
