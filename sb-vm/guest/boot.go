@@ -170,7 +170,7 @@ func findPorts() (map[string]string, error) {
 			b, _ := os.ReadFile(dir + "/" + e.Name() + "/name")
 			ports[strings.TrimSpace(string(b))] = "/dev/" + e.Name()
 		}
-		if ports[machine.GuestPort] != "" {
+		if ports[machine.GuestPort] != "" && ports[machine.Port] != "" {
 			return ports, nil
 		}
 		if time.Now().After(deadline) {
