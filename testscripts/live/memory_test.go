@@ -114,7 +114,8 @@ func TestRestoresDiffer(t *testing.T) {
 	t.Parallel()
 	claim(t, "template", "reseed")
 	env, _, _ := ownTemplates(t)
-	const script = whichBoot + `; openssl genpkey -algorithm X25519 | sed -n 2p; read -r name </etc/hostname; echo "$name"`
+	const script = whichBoot + `; openssl genpkey -algorithm X25519 | sed -n 2p; read -r name </etc/hostname; echo "$name"
+curl -sS --max-time 20 -o /dev/null -w '%{local_port}\n' http://allowed.example.org/`
 	once(t, env, "--", "true")
 	var got [2][]string
 	for i := range got {
@@ -124,7 +125,7 @@ func TestRestoresDiffer(t *testing.T) {
 			t.Fatalf("it was not restored: %s", said)
 		}
 		got[i] = strings.Split(strings.TrimSpace(out), "\n")
-		if len(got[i]) != 8 {
+		if len(got[i]) != 9 {
 			t.Fatalf("it says %q", out)
 		}
 		var at int64
@@ -132,7 +133,7 @@ func TestRestoresDiffer(t *testing.T) {
 			t.Errorf("its clock says %d, it is %d", at, before)
 		}
 	}
-	for n, what := range map[int]string{1: "boot id", 2: "machine id", 3: "/dev/urandom", 4: "/dev/urandom", 6: "TLS key", 7: "hostname"} {
+	for n, what := range map[int]string{1: "boot id", 2: "machine id", 3: "/dev/urandom", 4: "/dev/urandom", 6: "TLS key", 7: "hostname", 8: "first port"} {
 		if got[0][n] == got[1][n] {
 			t.Errorf("both have the %s %s", what, got[0][n])
 		}
