@@ -72,7 +72,10 @@ func (v *vm) start(l *launch) error {
 		return err
 	}
 	v.control, v.conn = l.ends.near.machine, machine.NewConn(l.ends.near.machine)
-	files := append([]*os.File{l.frames, l.guest, l.ends.far.machine, l.ends.far.console, l.ends.far.monitor}, l.ends.far.shares...)
+	files := append([]*os.File{l.frames, l.guest, l.ends.far.machine, l.ends.far.console, nil}, l.ends.far.shares...)
+	if l.how != cold {
+		files[fdMonitor-3] = l.ends.far.monitor
+	}
 	show := -1
 	var watch pair
 	if l.how == restore {
@@ -110,7 +113,10 @@ func (v *vm) start(l *launch) error {
 	}
 	v.kill = func() { got.cmd.Process.Kill() }
 	if l.how == restore {
-		v.fetch = func() error { return migrate(l.ends.near.monitor, monitorRestore, l.state) }
+		v.fetch = func() error {
+			defer l.ends.near.monitor.Close() // it is not told anything again
+			return migrate(l.ends.near.monitor, monitorRestore, l.state)
+		}
 		return v.answerOpens(watch.near, l.memory)
 	}
 	return nil

@@ -41,6 +41,12 @@ func migrate(monitor *os.File, command string, state *os.File) error {
 			return err
 		}
 	}
+	return awaitMigration(monitor, func() error { return send(monitor, monitorWhy, nil) })
+}
+
+// awaitMigration reads what QEMU says up to the end of the migration. If it fails,
+// ask asks why.
+func awaitMigration(monitor io.Reader, ask func() error) error {
 	in := json.NewDecoder(io.LimitReader(monitor, maxMonitor))
 	for {
 		var said struct {
@@ -63,7 +69,7 @@ func migrate(monitor *os.File, command string, state *os.File) error {
 		case said.Data.Status == "completed":
 			return nil
 		case said.Data.Status == "failed":
-			if err := send(monitor, monitorWhy, nil); err != nil {
+			if err := ask(); err != nil {
 				return err
 			}
 		}

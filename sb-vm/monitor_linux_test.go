@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -74,6 +75,20 @@ func TestMonitorBounds(t *testing.T) {
 	if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("%v, want an end", err)
 	}
+}
+
+// Whatever QEMU says, only the event of the end is the end, and it is read no
+// further than its bound.
+func FuzzMonitor(f *testing.F) {
+	f.Add([]byte(`{"return": {}} {"event": "MIGRATION", "data": {"status": "completed"}}`))
+	f.Add([]byte(`{"event": "MIGRATION", "data": {"status": "failed"}} {"return": {"error-desc": "x"}}`))
+	f.Add([]byte(`{"error": {"desc": 5}}`))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		err := awaitMigration(bytes.NewReader(in), func() error { return nil })
+		if err == nil && !(bytes.Contains(bytes.ToLower(in), []byte("event")) && bytes.Contains(in, []byte("completed"))) && !bytes.Contains(in, []byte(`\u`)) {
+			t.Errorf("%q was taken for the end", in)
+		}
+	})
 }
 
 // TestMonitorAsks: the memory's file is left out of what is saved, and the state
