@@ -37,6 +37,11 @@ func boot(ctx context.Context, m *manifest.Manifest, w wires, mayRestore bool) (
 	}
 	l := &launch{qemu: q, frames: w.frames, guest: w.guest}
 	if t != nil {
+		defer t.Memory.Close()
+		defer t.Disk.Close()
+		if err := q.renewDisk(t); err != nil {
+			return nil, err
+		}
 		v.drop = t.drop
 		l.how, l.state, l.memory = restore, t.State, t.Memory
 	}
@@ -72,19 +77,11 @@ func (v *vm) start(l *launch) error {
 		return err
 	}
 	v.control, v.conn = l.ends.near.machine, machine.NewConn(l.ends.near.machine)
-	files := append([]*os.File{l.frames, l.guest, l.ends.far.machine, l.ends.far.console, nil}, l.ends.far.shares...)
-	if l.how != cold {
-		files[fdMonitor-3] = l.ends.far.monitor
+	files, show, watch, err := l.descriptors()
+	if err != nil {
+		return err
 	}
-	show := -1
-	var watch pair
-	if l.how == restore {
-		if watch.near, watch.far, err = fd.Pair("opens", fd.Stream); err != nil {
-			return err
-		}
-		defer watch.far.Close()
-		show, files = 3+len(files), append(files, watch.far)
-	}
+	defer watch.far.Close()
 	type result struct {
 		cmd *exec.Cmd
 		err error
@@ -114,12 +111,27 @@ func (v *vm) start(l *launch) error {
 	v.kill = func() { got.cmd.Process.Kill() }
 	if l.how == restore {
 		v.fetch = func() error {
+			defer l.state.Close()
 			defer l.ends.near.monitor.Close() // it is not told anything again
 			return migrate(l.ends.near.monitor, monitorRestore, l.state)
 		}
 		return v.answerOpens(watch.near, l.memory)
 	}
 	return nil
+}
+
+// descriptors are what QEMU inherits. One that is restored shows its opens on
+// number show, and to the near end of watch; otherwise there is neither.
+func (l *launch) descriptors() (files []*os.File, show int, watch pair, err error) {
+	files = append([]*os.File{l.frames, l.guest, l.ends.far.machine, l.ends.far.console, nil}, l.ends.far.shares...)
+	if l.how != cold {
+		files[fdMonitor-3] = l.ends.far.monitor
+	}
+	if l.how != restore {
+		return files, -1, pair{}, nil
+	}
+	watch.near, watch.far, err = fd.Pair("opens", fd.Stream)
+	return append(files, watch.far), 3 + len(files), watch, err
 }
 
 func qemuEnd(err error) error {

@@ -96,6 +96,9 @@ func emptyDisk(path string) (string, error) {
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return "", err
 	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return "", errors.New("its disk is no file")
+	}
 	// The superblock of ext4 (fs/ext4/ext4.h): s_mtime, s_mnt_count, s_magic.
 	var super [1024]byte
 	if _, err := f.ReadAt(super[:], 1024); err != nil && err != io.EOF {

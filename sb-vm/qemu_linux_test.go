@@ -18,13 +18,16 @@ func TestArgv(t *testing.T) {
 	for _, c := range []struct {
 		arch, accel string
 		shares      int
-	}{{"amd64", "kvm", 0}, {"amd64", "tcg", 2}, {"arm64", "kvm", 0}, {"arm64", "tcg", 2}} {
+		how         start
+	}{{"amd64", "kvm", 0, cold}, {"amd64", "tcg", 2, cold}, {"arm64", "kvm", 0, cold}, {"arm64", "tcg", 2, cold},
+		{"amd64", "tcg", 5, save}, {"amd64", "kvm", 1, restore}} {
 		q := &qemu{parts: &parts{kernel: "/data/kernel/k/vmlinux", initramfs: "/data/kernel/k/initramfs-0.cpio"},
 			m: &manifest.Manifest{Name: "shell-1", Network: manifest.Network{MTU: 1500}, Machine: manifest.Machine{
-				CPUs: 2, Memory: 2<<30 + 1, Base: "/data/images/a.erofs", Disk: "/state/run/with,comma/disk"}},
-			program: "/usr/bin/qemu", arch: c.arch, accel: c.accel}
-		got := strings.Join(q.argv(cold), "\n") + "\n"
-		file := filepath.Join("testdata", "qemu-"+c.arch+"-"+c.accel+".txt")
+				CPUs: 2, Memory: 2<<30 + 1, Base: "/data/images/a.erofs", Disk: "/state/run/with,comma/disk"},
+				Shares: make([]manifest.Share, c.shares)},
+			program: "/usr/bin/qemu", arch: c.arch, accel: c.accel, saved: "/data/templates/.new,x/memory"}
+		got := strings.Join(q.argv(c.how), "\n") + "\n"
+		file := filepath.Join("testdata", "qemu-"+c.arch+"-"+c.accel+map[start]string{save: "-save", restore: "-restore"}[c.how]+".txt")
 		if *update {
 			if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 				t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"sb/lib/fd"
 	"sb/lib/manifest"
 	"sb/lib/say"
+	"sb/sb-vm/machine"
 )
 
 func run(args []string) error {
@@ -99,7 +100,8 @@ func serve(m *manifest.Manifest, w wires) error {
 			return err
 		}
 		err = vm.serve(ctx, m, w)
-		if !errors.Is(err, errNotUp) || vm.drop == nil {
+		// What a guest says cannot be done could not in one that has booted.
+		if !errors.Is(err, errNotUp) || errors.Is(err, machine.ErrSays) || vm.drop == nil {
 			return err
 		}
 		vm.drop(err)

@@ -63,10 +63,6 @@ func (q *qemu) savedOrSave(ctx context.Context) (*saved, error) {
 			return nil, err
 		}
 	}
-	if err := q.renewDisk(t); err != nil {
-		t.Close()
-		return nil, fmt.Errorf("make its disk: %w", err)
-	}
 	return &saved{t, func(why error) {
 		say.Warn("the saved machine cannot be restored and is dropped; this one boots: %s", inOneLine(why))
 		if made {
@@ -91,14 +87,17 @@ func saveMachine(ctx context.Context, m *manifest.Manifest) error {
 	return err
 }
 
-// renewDisk makes the disk what it was when the machine was saved: it has been
-// mounted since.
-func (q *qemu) renewDisk(t *template.Template) error {
+// renewDisk makes the disk what it was when the machine was saved: it had been
+// mounted by then. What it was before is gone, so an error is the machine's end.
+func (q *qemu) renewDisk(t *saved) error {
 	disk, err := os.OpenFile(q.m.Machine.Disk, os.O_WRONLY, 0)
-	if err != nil {
-		return err
+	if err == nil {
+		err = errors.Join(template.Copy(disk, t.Disk), disk.Close())
 	}
-	return errors.Join(template.Copy(disk, t.Disk), disk.Close())
+	if err != nil {
+		return fmt.Errorf("copy the saved machine's disk: %w", err)
+	}
+	return nil
 }
 
 // makeSaved saves the machine, unless somebody else has done so meanwhile. why is

@@ -149,6 +149,12 @@ func TestUsedDisk(t *testing.T) {
 	if _, err := q.inputs(); err == nil || !strings.Contains(err.Error(), "its disk is not a new one") {
 		t.Errorf("one that was mounted: %v", err)
 	}
+	disk := q.m.Machine.Disk
+	q.m.Machine.Disk = "/dev/null"
+	if _, err := q.inputs(); err == nil || !strings.Contains(err.Error(), "its disk is no file") {
+		t.Errorf("a device: %v", err)
+	}
+	q.m.Machine.Disk = disk
 	os.WriteFile(q.m.Machine.Disk, make([]byte, 8192), 0o600)
 	if _, err := q.inputs(); err == nil {
 		t.Error("one without a file system: no error")

@@ -56,6 +56,9 @@ type Answer struct {
 	Error string `json:"error,omitempty"`
 }
 
+// ErrSays is among the causes of an Ask that the guest answered with an error.
+var ErrSays = errors.New("the guest says")
+
 // Conn is either end.
 type Conn struct {
 	r *bufio.Reader
@@ -103,7 +106,7 @@ func (c *Conn) Ask(r Request) error {
 		return err
 	}
 	if !a.Done {
-		return fmt.Errorf("the guest says: %.500q", a.Error)
+		return fmt.Errorf("%w: %.500q", ErrSays, a.Error)
 	}
 	return nil
 }

@@ -102,6 +102,12 @@ func TestTemplate(t *testing.T) {
 	if memory("--cold") {
 		t.Error("control: QEMU has saved memory open with --cold")
 	}
+	// A guest that cannot do what it is told was restored all the same.
+	wrong := exec.Command(sbRun(), append(smallBox[:len(smallBox):len(smallBox)], "-v", t.TempDir()+":/etc/passwd/x", "--", "true")...)
+	wrong.Env = env
+	if out, err := wrong.CombinedOutput(); err == nil || strings.Count(string(out), "mount the share at /etc/passwd/x") != 1 || strings.Contains(string(out), "boots") {
+		t.Errorf("a share that cannot be mounted: %v, %s", err, out)
+	}
 	if again := list(); len(again) != 1 || again[0] != saved[0] {
 		t.Errorf("saved: %v", again)
 	}
