@@ -10,12 +10,13 @@ import (
 	"strings"
 
 	"sb/lib/say"
+	"sb/lib/template"
 )
 
 func runGc(args []string) error {
 	flags := say.Flags("sb-image gc", "", `
-Removes images that no reference stands for, kernels that are not in use, and what
-killed processes left. What a running sandbox or another sb-image holds a lock
+Removes images that no reference stands for, kernels that are not in use, saved
+machines that nothing can start from any more, and what killed processes left. What a running sandbox or another sb-image holds a lock
 on stays. Prints how many bytes that made free.`)
 	if err := say.Parse(flags, args); err != nil {
 		return err
@@ -29,7 +30,7 @@ on stays. Prints how many bytes that made free.`)
 	}
 	return untilSignal(func(ctx context.Context) error {
 		c := &collector{s: s}
-		for _, step := range []func(context.Context) error{c.images, c.orphans, c.kernels, c.unlocked} {
+		for _, step := range []func(context.Context) error{c.images, c.orphans, c.kernels, c.templates, c.unlocked} {
 			if err := step(ctx); err != nil {
 				return fmt.Errorf("collect garbage: %w", err)
 			}
@@ -127,6 +128,18 @@ func (c *collector) kernels(context.Context) error {
 		}
 	}
 	return nil
+}
+
+// templates removes saved machines whose kernel, image, guest program or QEMU is
+// gone or another.
+func (c *collector) templates(context.Context) error {
+	t, err := template.Open()
+	if err != nil {
+		return err
+	}
+	freed, err := t.Collect(func(l template.Listed) { say.Note("removed a saved machine, %.12s", l.Key) })
+	c.freed += freed
+	return err
 }
 
 // unlocked removes what is half made, fetched for nothing, or was a lock.

@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"strings"
 	"text/tabwriter"
 	"time"
 
 	"sb/lib/say"
+	"sb/lib/template"
 )
 
 // listed is one line of ls: a reference, or an image that none stands for.
@@ -22,7 +25,9 @@ type listed struct {
 }
 
 func runLs(args []string) error {
-	flags := say.Flags("sb-image ls", "[--json]", "Lists the images in the store, one a line, by their references.")
+	flags := say.Flags("sb-image ls", "[--json]", `
+Lists the images in the store, one a line, by their references, and then the
+saved machines, if there are any, the last used first.`)
 	asJSON := flags.Bool("json", false, "print one JSON object a line")
 	if err := say.Parse(flags, args); err != nil {
 		return err
@@ -38,9 +43,18 @@ func runLs(args []string) error {
 	if err != nil {
 		return err
 	}
+	saved, err := savedMachines()
+	if err != nil {
+		return err
+	}
 	if *asJSON {
 		out := json.NewEncoder(os.Stdout)
 		for _, l := range all {
+			if err := out.Encode(l); err != nil {
+				return err
+			}
+		}
+		for _, l := range saved {
 			if err := out.Encode(l); err != nil {
 				return err
 			}
@@ -56,7 +70,46 @@ func runLs(args []string) error {
 		}
 		fmt.Fprintf(out, "%s\t%s\t%.19s\t%s\n", say.Safe(name), l.Platform, l.Digest, megabytes(l.Size))
 	}
+	if len(saved) > 0 {
+		fmt.Fprintln(out, "\nTEMPLATE\tCPUS, MEMORY\tIMAGE\tSIZE\tLAST USED")
+	}
+	for _, l := range saved {
+		fmt.Fprintf(out, "%.12s\t%s, %s\t%.19s\t%s\t%s\n", l.Template, say.Safe(l.CPUs), say.Safe(l.Memory), say.Safe(l.Image), megabytes(l.Size), l.Used.Format(time.DateTime))
+	}
 	return out.Flush()
+}
+
+// savedMachine is one line of ls about a template.
+type savedMachine struct {
+	Template string    `json:"template"` // its key
+	Image    string    `json:"image"`    // the digest of its image
+	CPUs     string    `json:"cpus"`
+	Memory   string    `json:"memory"`
+	Size     int64     `json:"size"` // on the disk, in bytes
+	Used     time.Time `json:"used"` // last
+}
+
+func savedMachines() (all []savedMachine, err error) {
+	store, err := template.Open()
+	if err != nil {
+		return nil, err
+	}
+	templates, err := store.List()
+	for _, t := range templates {
+		m := savedMachine{Template: t.Key, Size: t.Bytes, Used: t.Used}
+		for _, in := range t.Inputs {
+			switch in.Name {
+			case "cpus":
+				m.CPUs = in.Value
+			case "memory":
+				m.Memory = in.Value
+			case "image":
+				m.Image = "sha256:" + strings.TrimSuffix(filepath.Base(in.File), ".erofs")
+			}
+		}
+		all = append(all, m)
+	}
+	return all, err
 }
 
 func (s *store) list() ([]listed, error) {

@@ -26,6 +26,7 @@ func run(args []string) error {
 		{Name: "ls", Args: "", Text: "list the images", Run: runLs},
 		{Name: "rm", Args: "REF|DIGEST…", Text: "remove images", Run: runRm},
 		{Name: "gc", Args: "", Text: "remove what nothing refers to", Run: runGc},
+		{Name: "warm", Args: "TARGET", Text: "save the machine that sandboxes start from", Run: runWarm},
 		{Name: "kernel", Args: "install|show", Text: "fetch the kernel, print where it lies", Run: runKernel},
 		{Name: "disk", Args: "FILE", Text: "make an empty disk", Run: runDisk},
 	}, args)

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -30,7 +31,7 @@ type image struct {
 		WorkingDir string
 		User       string
 	} `json:"config"`
-	path string
+	Path string `json:"path"` // of its file system
 }
 
 // tools are the paths of those that run with the machine, by name. They are
@@ -154,19 +155,21 @@ func findImage(e *ending, ref string) (*image, error) {
 	if err := json.Unmarshal([]byte(text), im); err != nil {
 		return nil, fmt.Errorf("read what sb-image says of %s: %w", ref, err)
 	}
-	im.path, err = ask(e, false, "path", im.Digest)
-	return im, err
+	return im, nil
 }
 
-// findKernel returns the directory of the kernel, after fetching one if there
-// is none.
-func findKernel(e *ending) (string, error) {
-	dir, err := ask(e, false, "kernel", "show")
-	if err == nil || e.ended() {
-		return dir, err
+// findKernel looks for the kernel. The function that it returns waits for its
+// directory, after fetching one if there is none.
+func findKernel(e *ending) func() (string, error) {
+	shown := meanwhile(func() (string, error) { return ask(e, false, "kernel", "show") })
+	return func() (string, error) {
+		dir, err := shown()
+		if err == nil || e.ended() {
+			return dir, err
+		}
+		say.Note("no kernel yet: sb-image kernel install")
+		return ask(e, true, "kernel", "install")
 	}
-	say.Note("no kernel yet: sb-image kernel install")
-	return ask(e, true, "kernel", "install")
 }
 
 // makeDisk makes the writable disk of a machine.
@@ -176,4 +179,11 @@ func makeDisk(e *ending, m *manifest.Manifest) error {
 		return fmt.Errorf("disk of %s: %w", size, err)
 	}
 	return nil
+}
+
+// meanwhile begins f at once. The function that it returns waits for its result.
+func meanwhile(f func() (string, error)) func() (string, error) {
+	result := sync.OnceValues(f)
+	go result()
+	return result
 }

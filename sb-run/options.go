@@ -28,6 +28,7 @@ type options struct {
 	disk      manifest.Size
 	user      string
 	accel     string
+	cold      bool
 
 	tty, noTTY, interactive bool
 	showLog, noInput        bool
@@ -90,6 +91,7 @@ func (o *options) flags(flags *pflag.FlagSet) *words {
 	flags.StringVar(&o.user, "user", "", "run as `NAME|UID[:GROUP]`, a user of the image")
 	flags.StringVar(&o.accel, "accel", "", "run the machine by `HOW`: auto, kvm or tcg (default auto)")
 
+	flags.BoolVar(&o.cold, "cold", false, "boot the machine, do not start it from memory")
 	flags.BoolVar(&o.showLog, "show-policy-log", false, "print the audit log to stderr at the end")
 	flags.BoolVarP(&o.interactive, "interactive", "i", false, "keep stdin open (it always is; for those who type -it)")
 	flags.BoolVarP(&o.tty, "tty", "t", false, "give the command a terminal; the default if stdin and stdout are one")
@@ -101,7 +103,7 @@ func (o *options) flags(flags *pflag.FlagSet) *words {
 }
 
 // ofThisCall are the flags that say nothing of what the sandbox is.
-var ofThisCall = map[string]bool{"show-policy-log": true, "interactive": true, "tty": true, "no-tty": true, "print": true, "no-input": true}
+var ofThisCall = map[string]bool{"show-policy-log": true, "interactive": true, "tty": true, "no-tty": true, "print": true, "no-input": true, "cold": true}
 
 // addVerbs has the help list what else sb-run does.
 func addVerbs(flags *pflag.FlagSet) {

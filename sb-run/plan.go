@@ -57,18 +57,20 @@ func makePlan(e *ending, o *options, c *config) (*plan, error) {
 	if err := addShares(m, o, isProfile); err != nil {
 		return nil, err
 	}
+	kernel := findKernel(e)
 	im, err := findImage(e, ref)
 	if err != nil {
 		return nil, imageFailed(o.target, isProfile, err)
 	}
-	m.Machine.Base = im.path
-	if m.Machine.Kernel, err = findKernel(e); err != nil {
+	m.Machine.Base = im.Path
+	if m.Machine.Kernel, err = kernel(); err != nil {
 		return nil, err
 	}
 	m.Machine.CPUs = first(o.cpus, c.CPUs, manifest.DefaultCPUs)
 	m.Machine.Memory = first(o.memory, c.Memory, manifest.DefaultMemory)
 	m.Machine.DiskSize = first(o.disk, c.Disk, manifest.DefaultDisk)
 	m.Machine.Accel = first(o.accel, "auto")
+	m.Machine.Cold = o.cold
 	addCommand(m, o, p, im)
 	return &plan{m: m, name: o.target, ephemeral: true}, checkRun(m)
 }
@@ -131,6 +133,7 @@ func manifestPlan(o *options, c *config) (*plan, error) {
 	if len(o.command) > 0 {
 		m.Run.Command = o.command
 	}
+	m.Machine.Cold = m.Machine.Cold || o.cold
 	return &plan{m: m, name: m.Name, ephemeral: m.Machine.Disk == ""}, checkRun(m)
 }
 
@@ -140,7 +143,7 @@ func (p *plan) complete(e *ending, target string) (err error) {
 		return say.WithHint(fmt.Errorf("%s: machine.base is not set", target), "sb-image path IMAGE prints what it is to be; sb-run IMAGE --print prints a whole manifest")
 	}
 	if p.m.Machine.Kernel == "" {
-		p.m.Machine.Kernel, err = findKernel(e)
+		p.m.Machine.Kernel, err = findKernel(e)()
 	}
 	return err
 }

@@ -436,10 +436,11 @@ func standInImage(args []string) error {
 			return err
 		}
 		text, err := os.ReadFile(filepath.Join(s.dir, "image.json"))
+		if rest, ok := strings.CutPrefix(string(text), "{"); ok {
+			text = fmt.Appendf(nil, `{"path":%q,%s`, filepath.Join(s.dir, "image"), rest)
+		}
 		os.Stdout.Write(text)
 		return err
-	case "path":
-		fmt.Println(filepath.Join(s.dir, "image"))
 	case "pull":
 		say.Note("fetching %s", args[1])
 		return os.WriteFile(filepath.Join(s.dir, "image"), nil, 0o600)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -22,8 +23,13 @@ var inners = map[string]func([]string) error{}
 // guestShare is how the guest finds share i: the framework serves it under a tag.
 func guestShare(i int) machine.Share { return machine.Share{Tag: sharePort(i)} }
 
-// boot starts the machine on Virtualization.framework.
-func boot(m *manifest.Manifest, w wires) (*vm, error) {
+// saveMachine is sb-vm --save.
+func saveMachine(context.Context, *manifest.Manifest) error {
+	return errors.New("save a machine: on macOS each one boots")
+}
+
+// boot starts the machine on Virtualization.framework. None is restored there.
+func boot(_ context.Context, m *manifest.Manifest, w wires, _ bool) (*vm, error) {
 	if runtime.GOARCH != "arm64" {
 		return nil, errors.New("boot a machine: on macOS only Apple's own processors can run one")
 	}

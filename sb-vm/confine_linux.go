@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"strings"
 
 	"sb/lib/confine"
@@ -23,6 +24,7 @@ func confineMain(args []string) error {
 	read := flags.StringArray("read", nil, "a file or directory to read (`PATH`)")
 	write := flags.StringArray("write", nil, "a file or directory to write (`PATH`)")
 	execs := flags.StringArray("exec", nil, "a program to start (`PATH`)")
+	show := flags.Int("show-opens", -1, "have opens for writing answered by whoever reads a stream socket (descriptor `N`)")
 	if err := say.Parse(flags, args); err != nil {
 		return err
 	}
@@ -58,14 +60,20 @@ func confineMain(args []string) error {
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return err
 	}
+	if *show >= 0 {
+		if err := showOpens(*show); err != nil {
+			return err
+		}
+	}
 	argv := flags.Args()
 	return fmt.Errorf("start %s: %w", argv[0], unix.Exec(argv[0], argv, os.Environ()))
 }
 
 // startConfined starts argv confined, in the best namespaces that this host
-// lets it have, and says what is missing. make fills in descriptors and output.
+// lets it have, and says what is missing. fill fills in descriptors and output;
+// one of those is number show if the command's opens for writing are to be shown.
 // It must be called on a thread that is kept until the command has ended.
-func startConfined(v confine.View, argv []string, fill func(*exec.Cmd)) (*exec.Cmd, error) {
+func startConfined(v confine.View, show int, argv []string, fill func(*exec.Cmd)) (*exec.Cmd, error) {
 	var refused []string
 	for _, level := range confine.Levels() {
 		args := []string{"confine"}
@@ -76,6 +84,9 @@ func startConfined(v confine.View, argv []string, fill func(*exec.Cmd)) (*exec.C
 			for _, p := range paths {
 				args = append(args, flag, p)
 			}
+		}
+		if show >= 0 {
+			args = append(args, "--show-opens", strconv.Itoa(show))
 		}
 		cmd := exec.Command("/proc/self/exe", append(append(args, "--"), argv...)...)
 		cmd.Args[0] = "sb-vm"

@@ -11,8 +11,8 @@ import (
 // endpoints are the socket pairs between sb-vm and the hypervisor.
 type endpoints struct {
 	near, far struct {
-		machine, console *os.File
-		shares           []*os.File
+		machine, console, monitor *os.File
+		shares                    []*os.File
 	}
 }
 
@@ -24,6 +24,9 @@ func (e *endpoints) open(shares int) (err error) {
 	if e.near.console, e.far.console, err = fd.Pair("console", fd.Stream); err != nil {
 		return err
 	}
+	if e.near.monitor, e.far.monitor, err = fd.Pair("monitor", fd.Stream); err != nil {
+		return err
+	}
 	for i := range shares {
 		near, far, err := fd.Pair(sharePort(i), fd.Stream)
 		if err != nil {
@@ -32,7 +35,7 @@ func (e *endpoints) open(shares int) (err error) {
 		e.near.shares, e.far.shares = append(e.near.shares, near), append(e.far.shares, far)
 	}
 	// sb-vm reads its ends in the runtime's poller.
-	for _, f := range []**os.File{&e.near.machine, &e.near.console} {
+	for _, f := range []**os.File{&e.near.machine, &e.near.console, &e.near.monitor} {
 		if *f, err = pollable(*f); err != nil {
 			return err
 		}
@@ -40,13 +43,20 @@ func (e *endpoints) open(shares int) (err error) {
 	return nil
 }
 
-// closeFar closes what the hypervisor and the share server hold now.
+// closeFar closes what the hypervisor holds now.
 func (e *endpoints) closeFar() {
 	e.far.machine.Close()
 	e.far.console.Close()
+	e.far.monitor.Close()
 	for i := range e.far.shares {
 		e.far.shares[i].Close()
-		e.near.shares[i].Close()
+	}
+}
+
+// closeShares closes what the share server holds now.
+func (e *endpoints) closeShares() {
+	for _, f := range e.near.shares {
+		f.Close()
 	}
 }
 

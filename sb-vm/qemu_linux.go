@@ -23,7 +23,8 @@ const (
 	fdGuest
 	fdMachine
 	fdConsole
-	fdShares // the first of them
+	fdMonitor // QEMU's, of one that is saved or restored
+	fdShares  // the first of them
 )
 
 // qemu is a command line of QEMU, and what it may open.
@@ -33,6 +34,7 @@ type qemu struct {
 	program string // path
 	arch    string // as Go calls it
 	accel   string // kvm or tcg
+	saved   string // the file of the memory that is to be saved
 }
 
 // newQEMU finds everything that the machine needs, before anything is started.
@@ -75,13 +77,30 @@ func chooseAccel(want string) (string, error) {
 	return "tcg", nil
 }
 
+// start is how a machine comes to life.
+type start int
+
+const (
+	cold    start = iota // it boots
+	save                 // it boots, to be saved
+	restore              // from what was saved
+)
+
+// The memory of a machine that is saved or restored has a file. QEMU is given
+// the one that is restored under a name that leads nowhere (see handOver).
+const restoredMemory = "/template/memory"
+
 // argv is the command line. Every device is listed: -nodefaults.
-func (q *qemu) argv(shares int) []string {
+func (q *qemu) argv(how start) []string {
 	m := q.m.Machine
+	ports, shares := sharePorts(len(q.m.Shares)), len(q.m.Shares)
+	if how == save {
+		shares = ports // with nobody at them
+	}
 	args := []string{q.program,
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-name", q.m.Name,
-		"-machine", q.machine(),
+		"-machine", q.machine(how),
 		"-cpu", map[string]string{"kvm": "host", "tcg": "max"}[q.accel],
 		"-smp", strconv.Itoa(m.CPUs),
 		"-m", fmt.Sprintf("%dM", int64(m.Memory)>>20),
@@ -90,7 +109,9 @@ func (q *qemu) argv(shares int) []string {
 		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
 		"-chardev", chardev("console", fdConsole), "-serial", "chardev:console",
 		"-netdev", fmt.Sprintf("dgram,id=wire,local.type=fd,local.str=%d", fdFrames),
-		"-device", "virtio-net-pci,netdev=wire,romfile=,mac=" + manifest.GuestMAC.String() + ",host_mtu=" + strconv.Itoa(q.m.Network.MTU),
+		// It tells nobody that it was restored. (A QEMU that is told so by its monitor
+		// alone, as it is besides, reads through a null pointer when the card is reset.)
+		"-device", "virtio-net-pci,netdev=wire,romfile=,guest_announce=off,mac=" + manifest.GuestMAC.String() + ",host_mtu=" + strconv.Itoa(q.m.Network.MTU),
 		"-blockdev", "driver=file,node-name=base,read-only=on,filename=" + escape(m.Base),
 		"-device", "virtio-blk-pci,drive=base",
 		"-blockdev", "driver=file,node-name=disk,discard=unmap,filename=" + escape(m.Disk),
@@ -98,21 +119,56 @@ func (q *qemu) argv(shares int) []string {
 		// the machine where the host's disk is full, and nobody would make it go on.
 		"-device", "virtio-blk-pci,drive=disk,discard=on,werror=report",
 		"-object", "rng-builtin,id=entropy", "-device", "virtio-rng-pci,rng=entropy",
-		"-device", fmt.Sprintf("virtio-serial-pci,id=serial,max_ports=%d", shares+3),
+		"-device", fmt.Sprintf("virtio-serial-pci,id=serial,max_ports=%d", ports+3),
 	}
-	args = append(args, port(machine.Port, fdMachine)...)
-	args = append(args, port(machine.GuestPort, fdGuest)...)
-	for i := range shares {
-		args = append(args, port(sharePort(i), fdShares+i)...)
+	args = append(args, port(machine.Port, chardev(machine.Port, fdMachine))...)
+	for i := range ports {
+		far := "null,id=" + sharePort(i)
+		if i < shares {
+			far = chardev(sharePort(i), fdShares+i)
+		}
+		args = append(args, port(sharePort(i), far)...)
 	}
-	return args
+	// The last one: when the guest sees it, all are there.
+	args = append(args, port(machine.GuestPort, chardev(machine.GuestPort, fdGuest))...)
+	return append(args, q.memory(how)...)
 }
 
-func (q *qemu) machine() string {
-	if q.arch == "arm64" {
-		return "virt,gic-version=max,accel=" + q.accel
+// sharePorts is how many ports for shares a machine with so many shares has: a
+// power of two, of which the others lead nowhere, so that one saved machine can
+// be restored with any number of shares up to it.
+func sharePorts(shares int) int {
+	n := 4
+	for n < shares {
+		n *= 2
 	}
-	return "q35,usb=off,vmport=off,smbus=off,sata=off,hpet=off,i8042=off,accel=" + q.accel
+	return n
+}
+
+// memory is where the memory lies, for a machine that is saved or restored, and
+// what else that takes. What QEMU saves of it is all but the memory: that is in
+// its file.
+func (q *qemu) memory(how start) []string {
+	if how == cold {
+		return nil
+	}
+	ram := fmt.Sprintf("memory-backend-file,id=ram,size=%dM", int64(q.m.Machine.Memory)>>20)
+	monitor := []string{"-chardev", chardev("monitor", fdMonitor), "-mon", "chardev=monitor,mode=control"}
+	if how == save {
+		return append(monitor, "-object", ram+",share=on,mem-path="+escape(q.saved))
+	}
+	return append(monitor, "-object", ram+",share=off,mem-path="+restoredMemory, "-incoming", "defer")
+}
+
+func (q *qemu) machine(how start) string {
+	m := "q35,usb=off,vmport=off,smbus=off,sata=off,hpet=off,i8042=off,accel=" + q.accel
+	if q.arch == "arm64" {
+		m = "virt,gic-version=max,accel=" + q.accel
+	}
+	if how != cold {
+		m += ",memory-backend=ram"
+	}
+	return m
 }
 
 // cmdline is the kernel's. Under emulation it leaves out what only costs time
@@ -130,9 +186,9 @@ func (q *qemu) cmdline() string {
 
 func chardev(id string, n int) string { return fmt.Sprintf("socket,id=%s,fd=%d", id, n) }
 
-// port is a virtio port of that name on an inherited socket.
-func port(name string, n int) []string {
-	return []string{"-chardev", chardev(name, n), "-device", "virtserialport,bus=serial.0,chardev=" + name + ",name=" + name}
+// port is a virtio port of that name on a chardev of that name.
+func port(name, chardev string) []string {
+	return []string{"-chardev", chardev, "-device", "virtserialport,bus=serial.0,chardev=" + name + ",name=" + name}
 }
 
 // escape doubles the commas of a path, as QEMU's options want them.
@@ -140,7 +196,7 @@ func escape(path string) string { return strings.ReplaceAll(path, ",", ",,") }
 
 // files is what the confined QEMU sees of the file system: its program, what
 // that is made of, and the machine's own files.
-func (q *qemu) files() (confine.View, error) {
+func (q *qemu) files(how start) (confine.View, error) {
 	loader, err := interpreter(q.program)
 	if err != nil {
 		return confine.View{}, err
@@ -151,6 +207,9 @@ func (q *qemu) files() (confine.View, error) {
 		if _, err := os.Stat(path); err == nil {
 			v.Read = append(v.Read, path)
 		}
+	}
+	if how == save {
+		v.Write = append(v.Write, q.saved)
 	}
 	if q.accel == "kvm" {
 		v.Write = append(v.Write, "/dev/kvm")

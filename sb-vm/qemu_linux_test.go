@@ -18,13 +18,16 @@ func TestArgv(t *testing.T) {
 	for _, c := range []struct {
 		arch, accel string
 		shares      int
-	}{{"amd64", "kvm", 0}, {"amd64", "tcg", 2}, {"arm64", "kvm", 0}, {"arm64", "tcg", 2}} {
+		how         start
+	}{{"amd64", "kvm", 0, cold}, {"amd64", "tcg", 2, cold}, {"arm64", "kvm", 0, cold}, {"arm64", "tcg", 2, cold},
+		{"amd64", "tcg", 5, save}, {"amd64", "kvm", 1, restore}} {
 		q := &qemu{parts: &parts{kernel: "/data/kernel/k/vmlinux", initramfs: "/data/kernel/k/initramfs-0.cpio"},
 			m: &manifest.Manifest{Name: "shell-1", Network: manifest.Network{MTU: 1500}, Machine: manifest.Machine{
-				CPUs: 2, Memory: 2<<30 + 1, Base: "/data/images/a.erofs", Disk: "/state/run/with,comma/disk"}},
-			program: "/usr/bin/qemu", arch: c.arch, accel: c.accel}
-		got := strings.Join(q.argv(c.shares), "\n") + "\n"
-		file := filepath.Join("testdata", "qemu-"+c.arch+"-"+c.accel+".txt")
+				CPUs: 2, Memory: 2<<30 + 1, Base: "/data/images/a.erofs", Disk: "/state/run/with,comma/disk"},
+				Shares: make([]manifest.Share, c.shares)},
+			program: "/usr/bin/qemu", arch: c.arch, accel: c.accel, saved: "/data/templates/.new,x/memory"}
+		got := strings.Join(q.argv(c.how), "\n") + "\n"
+		file := filepath.Join("testdata", "qemu-"+c.arch+"-"+c.accel+map[start]string{save: "-save", restore: "-restore"}[c.how]+".txt")
 		if *update {
 			if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 				t.Fatal(err)
@@ -40,7 +43,7 @@ func TestArgv(t *testing.T) {
 func TestFiles(t *testing.T) {
 	q := &qemu{parts: &parts{kernel: "/k/vmlinux", initramfs: "/k/i.cpio"}, program: "/bin/sh", accel: "tcg",
 		m: &manifest.Manifest{Machine: manifest.Machine{Base: "/b", Disk: "/d"}}}
-	v, err := q.files()
+	v, err := q.files(cold)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,11 +62,11 @@ func TestFiles(t *testing.T) {
 		}
 	}
 	q.accel = "kvm"
-	if v, err = q.files(); err != nil || v.Write[len(v.Write)-1] != "/dev/kvm" {
+	if v, err = q.files(cold); err != nil || v.Write[len(v.Write)-1] != "/dev/kvm" {
 		t.Errorf("with kvm it writes %q (%v)", v.Write, err)
 	}
 	q.program = v.Exec[1] // the loader itself needs none
-	if _, err := q.files(); err == nil || !strings.Contains(err.Error(), "dynamic loader") {
+	if _, err := q.files(cold); err == nil || !strings.Contains(err.Error(), "dynamic loader") {
 		t.Errorf("a program without a loader: %v", err)
 	}
 }

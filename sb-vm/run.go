@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -10,6 +12,7 @@ import (
 	"sb/lib/fd"
 	"sb/lib/manifest"
 	"sb/lib/say"
+	"sb/sb-vm/machine"
 )
 
 func run(args []string) error {
@@ -25,18 +28,25 @@ func run(args []string) error {
 	guest := flags.Int("guest", -1, "the guest stream: a stream socket (descriptor `N`)")
 	ready := flags.Int("ready", -1, "where to say that the guest is up (descriptor `N`)")
 	leash := flags.Int("leash", -1, "ends the machine when it ends: a pipe (descriptor `N`)")
+	save := flags.Bool("save", false, "save the machine for the sandboxes of its kind, if that is not done yet, and end")
 	if err := say.Parse(flags, args); err != nil {
 		return err
 	}
 	if flags.NArg() > 0 {
 		return say.Usage("sb-vm takes no arguments, got %q", flags.Arg(0))
 	}
-	if *file == "" || *frames < 0 || *guest < 0 {
+	if *file == "" || !*save && (*frames < 0 || *guest < 0) {
 		return say.WithHint(say.Usage("sb-vm needs --manifest, --frames and --guest"), "sb-run starts it; by hand, see the EXAMPLES of sb-vm(1)")
 	}
 	m, err := manifest.Load(*file)
 	if err != nil {
 		return err
+	}
+	if *save {
+		if err := fd.CloseRest(); err != nil {
+			return err
+		}
+		return saveMachine(untilAsked(nil), m)
 	}
 	if err := guard(m, *file); err != nil {
 		return err
@@ -71,11 +81,9 @@ func take(frames, guest, ready, leash int) (w wires, err error) {
 	return w, fd.CloseRest()
 }
 
-// serve boots the machine and waits for its end, or for a reason to end it.
+// serve runs the machine to its end, or until there is a reason to end it.
 func serve(m *manifest.Manifest, w wires) error {
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
-	leash := fd.Leash(w.leash)
+	ctx := untilAsked(w.leash)
 	// Whoever waits at the other end of the guest stream learns that there is
 	// no machine, also where a shell holds this end open too.
 	guest, err := fd.Dup(w.guest)
@@ -83,33 +91,76 @@ func serve(m *manifest.Manifest, w wires) error {
 		return err
 	}
 	defer fd.Shutdown(guest)
-	vm, err := boot(m, w)
-	if err != nil {
-		return err
+	for mayRestore := !m.Machine.Cold; ; mayRestore = false {
+		vm, err := boot(ctx, m, w, mayRestore)
+		if ctx.Err() != nil && err != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		err = vm.serve(ctx, m, w)
+		// What a guest says cannot be done could not in one that has booted.
+		if !errors.Is(err, errNotUp) || errors.Is(err, machine.ErrSays) || vm.drop == nil {
+			return err
+		}
+		vm.drop(err)
 	}
+}
+
+// untilAsked is a context that ends with the leash or a signal to end.
+func untilAsked(leash *os.File) context.Context {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	ended := fd.Leash(leash) // of none: never
+	go func() {
+		select {
+		case <-ended:
+		case <-signals:
+		}
+		cancel(errors.New("it was told to end"))
+	}()
+	return ctx
+}
+
+// errNotUp is among the causes of the end of a machine that did not come up.
+var errNotUp = errors.New("bring the guest up")
+
+// serve makes the machine this sandbox's, and waits for its end.
+func (v *vm) serve(ctx context.Context, m *manifest.Manifest, w wires) error {
 	up := make(chan error, 1)
-	go func() { up <- vm.configure(m) }()
+	go func() { up <- v.configure(m) }()
 	for {
 		select {
 		case err := <-up:
 			if err != nil {
-				vm.kill()
-				return fmt.Errorf("bring the guest up: %w", vm.explain(err))
+				v.kill()
+				<-v.done
+				return fmt.Errorf("%w: %w", errNotUp, v.explain(err))
 			}
-			if err := fd.Ready(w.ready, say.Version); err != nil {
-				vm.kill()
+			if err := v.isUp(w); err != nil {
+				v.kill()
 				return err
 			}
 			up = nil
-		case <-leash:
-			return vm.end()
-		case <-signals:
-			return vm.end()
-		case err := <-vm.ended():
-			if err == nil && up != nil {
-				err = errors.New("the machine ended before it was up")
+		case <-ctx.Done():
+			return v.end()
+		case err := <-v.ended():
+			if up != nil {
+				err = fmt.Errorf("%w: %w", errNotUp, cmp.Or(err, errors.New("the machine ended")))
 			}
-			return vm.explain(err)
+			return v.explain(err)
 		}
 	}
+}
+
+// isUp says so. The wires are the hypervisor's now.
+func (v *vm) isUp(w wires) error {
+	if v.seal != nil {
+		v.seal()
+	}
+	w.frames.Close()
+	w.guest.Close()
+	return fd.Ready(w.ready, say.Version)
 }

@@ -31,6 +31,11 @@ type vm struct {
 	done    chan error // gets the end of the hypervisor
 	kill    func()     // ends it at once
 	console *console
+
+	// Of one that is restored from memory:
+	fetch func() error    // has the hypervisor do it, and waits until it has
+	drop  func(why error) // what it was restored from does not do
+	seal  func()          // it is up, and opens no file any more
 }
 
 // ended is sent the end of the machine: nil if the guest powered off.
@@ -41,10 +46,16 @@ func (v *vm) ended() <-chan error { return v.done }
 // refuses it at once.
 const guestBits = 30
 
+// restoreTime bounds the whole of a restore, which takes a tenth of a second on a
+// host with nothing else to do.
+const restoreTime = 20 * time.Second
+
 // configure waits for the guest and makes it this sandbox's machine.
 func (v *vm) configure(m *manifest.Manifest) error {
-	entropy := make([]byte, 64)
-	rand.Read(entropy)
+	limit := bootTime
+	if v.fetch != nil {
+		limit = restoreTime
+	}
 	c := &machine.Configure{
 		Hostname: m.Name,
 		Address:  netip.PrefixFrom(m.Network.Guest(), guestBits).String(),
@@ -63,14 +74,27 @@ func (v *vm) configure(m *manifest.Manifest) error {
 	}
 	answered := make(chan error, 1)
 	go func() {
-		answered <- v.ask(machine.Request{Do: "configure", Time: time.Now().UnixNano(), Entropy: entropy, Configure: c})
+		if v.fetch != nil {
+			if err := v.fetch(); err != nil {
+				answered <- err
+				return
+			}
+		}
+		answered <- v.ask(machine.Request{Do: "configure", Time: time.Now().UnixNano(), Entropy: entropy(), Configure: c})
 	}()
 	select {
 	case err := <-answered:
 		return err
-	case <-time.After(bootTime):
-		return fmt.Errorf("no answer in %v", bootTime)
+	case <-time.After(limit):
+		return fmt.Errorf("no answer in %v", limit)
 	}
+}
+
+// entropy is the host's randomness for a guest.
+func entropy() []byte {
+	b := make([]byte, 64)
+	rand.Read(b)
+	return b
 }
 
 // sharePort is the name of share i: of its port, or its tag.

@@ -56,6 +56,7 @@ type Machine struct {
 	Kernel  string `toml:"kernel"`            // a kernel directory of sb-image
 	Base    string `toml:"base"`              // the image's read-only file system
 	Disk    string `toml:"disk"`              // the writable disk; empty: sb-run makes one for the run
+	Cold    bool   `toml:"cold,omitempty"`    // boot it, do not restore it from memory
 	Console string `toml:"console,omitempty"` // where the console's last bytes are kept; empty: nowhere
 
 	DiskSize Size `toml:"disk_size,omitempty"` // of the disk that sb-run makes, bytes; default 16 GiB

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"sb/lib/say"
@@ -29,23 +30,35 @@ func boot() error {
 	if err := enterRoot(); err != nil {
 		return err
 	}
-	control, err := openPort(machine.Port)
+	ports, err := findPorts()
 	if err != nil {
 		return err
 	}
-	p := newProcesses()
-	go p.reap()
-	return serveMachine(machine.NewConn(control), p)
+	g := &guest{processes: newProcesses(), ports: ports}
+	control, err := g.openPort(machine.Port)
+	if err != nil {
+		return err
+	}
+	go g.reap()
+	return g.serve(machine.NewConn(control))
 }
 
-// serveMachine does what sb-vm asks.
-func serveMachine(c *machine.Conn, p *processes) error {
+// guest is this machine, once it has booted.
+type guest struct {
+	*processes
+	settled bool
+	ports   map[string]string // devices of the virtio ports by their names
+	spares  map[string]*relay // relays that wait for a share, by their ports
+}
+
+// serve does what sb-vm asks.
+func (g *guest) serve(c *machine.Conn) error {
 	for {
 		var r machine.Request
 		if err := c.Receive(&r); err != nil {
 			return fmt.Errorf("read the machine's port: %w", err)
 		}
-		err := do(r, p)
+		err := g.do(r)
 		a := machine.Answer{Done: err == nil}
 		if err != nil {
 			a.Error = err.Error()
@@ -59,7 +72,7 @@ func serveMachine(c *machine.Conn, p *processes) error {
 	}
 }
 
-func do(r machine.Request, p *processes) error {
+func (g *guest) do(r machine.Request) error {
 	if r.Time != 0 {
 		if err := setClock(time.Unix(0, r.Time)); err != nil {
 			return err
@@ -71,11 +84,14 @@ func do(r machine.Request, p *processes) error {
 		}
 	}
 	switch r.Do {
-	case "configure":
+	case "settle", "configure":
 		if r.Configure == nil {
 			return errors.New("nothing to configure")
 		}
-		return configure(*r.Configure, p)
+		if r.Do == "settle" {
+			return errors.Join(g.settle(*r.Configure), awaitCarrier(), g.startSpares())
+		}
+		return g.configure(*r.Configure)
 	case "time":
 		return nil
 	case "sync", "poweroff":
@@ -85,48 +101,80 @@ func do(r machine.Request, p *processes) error {
 	return fmt.Errorf("cannot do %q", r.Do)
 }
 
-func configure(c machine.Configure, p *processes) error {
+// settle does what can be done before it is known whose the machine is. After it
+// the machine may be saved, and be restored as many sandboxes' at once.
+func (g *guest) settle(c machine.Configure) error {
+	if g.settled {
+		return nil
+	}
+	if err := placeNames(); err != nil {
+		return err
+	}
+	if err := raiseNetwork(c.MTU); err != nil {
+		return err
+	}
+	if err := growDisk(c.DiskSize); err != nil {
+		return err
+	}
+	unix.Sync()
+	g.settled = true
+	return nil
+}
+
+func (g *guest) configure(c machine.Configure) error {
+	if err := g.settle(c); err != nil {
+		return err
+	}
 	if err := setNames(c); err != nil {
 		return err
 	}
 	if err := setNetwork(c); err != nil {
 		return err
 	}
-	if err := growDisk(c.DiskSize); err != nil {
-		return err
-	}
 	for _, s := range c.Shares {
-		if err := mountShare(s, p); err != nil {
+		if err := g.mountShare(s); err != nil {
 			return fmt.Errorf("mount the share at %s: %w", s.Target, err)
 		}
 	}
 	// Only now: a command finds the machine as it will stay.
-	stream, err := openPort(machine.GuestPort)
+	stream, err := g.openPort(machine.GuestPort)
 	if err != nil {
 		return err
 	}
-	go serveCommands(stream, p)
+	go g.serveCommands(stream)
+	time.AfterFunc(time.Second, g.endSpares) // not in the way of the first command
 	return nil
 }
 
 // serveCommands runs what comes over the guest stream.
-func serveCommands(stream io.ReadWriter, p *processes) {
-	say.Warn("the guest stream ended: %v", session.Serve(stream, p.run))
+func (g *guest) serveCommands(stream io.ReadWriter) {
+	say.Warn("the guest stream ended: %v", session.Serve(stream, g.run))
 }
 
 // openPort opens the virtio port of that name.
-func openPort(name string) (*os.File, error) {
+func (g *guest) openPort(name string) (*os.File, error) {
+	if device, ok := g.ports[name]; ok {
+		return openDevice(device)
+	}
+	return nil, fmt.Errorf("find the virtio port %s: not there", name)
+}
+
+// findPorts waits until the guest stream's port is there, the last one of them,
+// and returns the devices of all by their names.
+func findPorts() (map[string]string, error) {
 	const dir = "/sys/class/virtio-ports"
 	for deadline := time.Now().Add(10 * time.Second); ; {
-		ports, err := os.ReadDir(dir)
-		for _, port := range ports {
-			b, _ := os.ReadFile(dir + "/" + port.Name() + "/name")
-			if string(b) == name+"\n" {
-				return openDevice("/dev/" + port.Name())
-			}
+		ports := map[string]string{}
+		entries, err := os.ReadDir(dir)
+		for _, e := range entries {
+			b, _ := os.ReadFile(dir + "/" + e.Name() + "/name")
+			ports[strings.TrimSpace(string(b))] = "/dev/" + e.Name()
+		}
+		if ports[machine.GuestPort] != "" && ports[machine.Port] != "" {
+			return ports, nil
 		}
 		if time.Now().After(deadline) {
-			return nil, fmt.Errorf("find the virtio port %s: not there (%v)", name, err)
+			return nil, fmt.Errorf("find the virtio port %s: not there (%v)", machine.GuestPort, err)
 		}
 		// The kernel names ports after the host's messages; nothing can be
 		// waited on before.

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -167,12 +166,9 @@ func mountRest() error {
 	return nil
 }
 
-// writeFile replaces a file of /etc, which in an image may be a link to somewhere
+// replaceFile replaces a file of /etc, which in an image may be a link to somewhere
 // that does not exist here.
-func writeFile(path, text string) error {
-	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, []byte(text)) {
-		return nil
-	}
+func replaceFile(path, text string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}

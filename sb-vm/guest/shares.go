@@ -3,25 +3,31 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
 	"sb/lib/fd"
 	"sb/lib/say"
+	"sb/sb-vm/guest/fuse"
 	"sb/sb-vm/machine"
 
 	"golang.org/x/sys/unix"
 )
 
 // mountShare mounts a share and waits until it works.
-func mountShare(s machine.Share, p *processes) error {
+func (g *guest) mountShare(s machine.Share) error {
 	if err := os.MkdirAll(s.Target, 0o755); err != nil {
 		return err
 	}
 	if s.Tag != "" {
 		return mountTag(s)
 	}
-	return startRelay(s, p)
+	r, err := g.relay(s.Port)
+	if err != nil {
+		return err
+	}
+	return r.mount(s)
 }
 
 // mountTag mounts what the hypervisor itself serves.
@@ -36,28 +42,77 @@ func mountTag(s machine.Share) error {
 	return nil
 }
 
-// startRelay starts the process that relays a share and waits until it works.
-func startRelay(s machine.Share, p *processes) error {
-	port, err := openPort(s.Port)
+// relay is a process that relays a share, once it is told where.
+type relay struct {
+	order *os.File // what it is told
+	ready *os.File // where it says that it does
+}
+
+// spares is how many relays are started before a machine is saved, which is what
+// takes longest of a share. More are started when there are more shares.
+const spares = 2
+
+// startSpares starts relays for the first ports.
+func (g *guest) startSpares() (err error) {
+	g.spares = map[string]*relay{}
+	for i := range spares {
+		port := fmt.Sprint(machine.SharePort, i)
+		if g.spares[port], err = g.startRelay(port); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// endSpares ends those that there is no share for.
+func (g *guest) endSpares() {
+	for _, r := range g.spares {
+		r.order.Close()
+		r.ready.Close()
+	}
+	g.spares = nil
+}
+
+// relay returns the relay of a port.
+func (g *guest) relay(port string) (*relay, error) {
+	if r, ok := g.spares[port]; ok {
+		delete(g.spares, port)
+		return r, nil
+	}
+	return g.startRelay(port)
+}
+
+func (g *guest) startRelay(name string) (*relay, error) {
+	port, err := g.openPort(name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer port.Close()
-	r, w, err := os.Pipe()
+	ready, readyFar, err1 := os.Pipe()
+	orderFar, order, err2 := os.Pipe()
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, err
+	}
+	defer readyFar.Close()
+	defer orderFar.Close()
+	_, err = g.start("/proc/self/exe", []string{"sb-guest", "share", "--port=3", "--ready=4", "--order=5"},
+		&os.ProcAttr{Dir: "/", Files: []*os.File{nil, os.Stdout, os.Stderr, port, readyFar, orderFar}})
 	if err != nil {
-		return err
+		order.Close()
+		ready.Close()
+		return nil, err
 	}
-	defer r.Close()
-	args := []string{"sb-guest", "share", "--port=3", "--ready=4"}
-	if s.ReadOnly {
-		args = append(args, "--read-only")
+	return &relay{order, ready}, nil
+}
+
+// mount has the relay mount the share and waits until that works.
+func (r *relay) mount(s machine.Share) error {
+	defer r.ready.Close()
+	_, err := r.order.Write(fuse.Order(s.Target, s.ReadOnly))
+	if err := errors.Join(err, r.order.Close()); err != nil {
+		return fmt.Errorf("its relay has ended: %w", err)
 	}
-	_, err = p.start("/proc/self/exe", append(args, s.Target), &os.ProcAttr{Dir: "/", Files: []*os.File{nil, os.Stdout, os.Stderr, port, w}})
-	w.Close()
-	if err != nil {
-		return err
-	}
-	if err := fd.WaitReady(r, say.Version); err != nil {
+	if err := fd.WaitReady(r.ready, say.Version); err != nil {
 		return fmt.Errorf("its relay did not start: %w", err)
 	}
 	return nil

@@ -23,19 +23,21 @@ const MaxLine = 1 << 20
 
 // Request is what sb-vm asks of the guest.
 type Request struct {
-	Do        string     `json:"do"`                // configure, time, sync or poweroff
+	Do        string     `json:"do"`                // settle, configure, time, sync or poweroff
 	Time      int64      `json:"time,omitempty"`    // Unix nanoseconds
 	Entropy   []byte     `json:"entropy,omitempty"` // for the kernel's random generator
 	Configure *Configure `json:"configure,omitempty"`
 }
 
-// Configure makes the machine that booted this sandbox's.
+// Configure makes the machine that booted this sandbox's. What is marked so is
+// that of the machine alone, and all that settle is told: it does ahead what can
+// be done for any sandbox, and leaves the machine at rest, to be saved.
 type Configure struct {
 	Hostname string  `json:"hostname"`
-	Address  string  `json:"address"` // of eth0, with the length of its prefix: 198.18.0.2/24
-	Gateway  string  `json:"gateway"` // the default route and the only nameserver
-	MTU      int     `json:"mtu"`
-	DiskSize int64   `json:"disk_size"` // bytes that the writable file system may grow to
+	Address  string  `json:"address"`   // of eth0, with the length of its prefix: 198.18.0.2/24
+	Gateway  string  `json:"gateway"`   // the default route and the only nameserver
+	MTU      int     `json:"mtu"`       // (the machine's)
+	DiskSize int64   `json:"disk_size"` // bytes that the writable file system may grow to (the machine's)
 	Shares   []Share `json:"shares,omitempty"`
 }
 
@@ -53,6 +55,9 @@ type Answer struct {
 	Done  bool   `json:"done"`
 	Error string `json:"error,omitempty"`
 }
+
+// ErrSays is among the causes of an Ask that the guest answered with an error.
+var ErrSays = errors.New("the guest says")
 
 // Conn is either end.
 type Conn struct {
@@ -101,7 +106,7 @@ func (c *Conn) Ask(r Request) error {
 		return err
 	}
 	if !a.Done {
-		return fmt.Errorf("the guest says: %.500q", a.Error)
+		return fmt.Errorf("%w: %.500q", ErrSays, a.Error)
 	}
 	return nil
 }

@@ -107,7 +107,7 @@ func median(all []time.Duration) time.Duration {
 }
 
 func sbRunFirstByte() (time.Duration, error) {
-	cmd := exec.Command(tool("sb-run"), image, "--cpus", cpus, "--memory", memoryMB+"m", "--", "echo", "x")
+	cmd := exec.Command(tool("sb-run"), image, "--cold", "--cpus", cpus, "--memory", memoryMB+"m", "--", "echo", "x")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return 0, err

@@ -10,6 +10,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -26,6 +27,10 @@ import (
 // unmounted:
 //
 //	[--port=N | --port-path=/dev/vportNpM] [--ready=N] [--read-only] [--source=NAME] MOUNTPOINT
+//	--port=N --ready=N --order=N
+//
+// An order is what Order makes, up to the end of the descriptor: with it this process
+// can be started before it is known what is to be mounted. The end alone ends it.
 //
 // The readiness line (lib/fd) is written on --ready once the host has answered
 // the kernel's INIT: from then on the mount works. Whoever runs this process
@@ -40,11 +45,18 @@ func Main(args []string) error {
 	portPath := fs.String("port-path", "", "path of the stream's device, instead of --port")
 	ready := fs.Int("ready", -1, "descriptor for the readiness line")
 	readOnly := fs.Bool("read-only", false, "mount read-only (the host decides for itself as well)")
+	order := fs.Int("order", -1, "descriptor to read the mount point from, and whether read-only")
 	source := fs.String("source", "share", "what mount shows as the source")
 	if err := say.Parse(fs, args); err != nil {
 		return err
 	}
-	if fs.NArg() != 1 || (*port < 0) == (*portPath == "") {
+	target := fs.Arg(0)
+	if *order >= 0 {
+		var err error
+		if target, *readOnly, err = awaitOrder(*order); target == "" {
+			return err
+		}
+	} else if fs.NArg() != 1 || (*port < 0) == (*portPath == "") {
 		return say.WithHint(say.Usage("want one mount point, and --port or --port-path"), "%s --help lists the flags", fs.Name())
 	}
 	stream, err := openPort(*port, *portPath)
@@ -57,15 +69,41 @@ func Main(args []string) error {
 			return err
 		}
 	}
-	dev, err := mount(*source, fs.Arg(0), *readOnly)
+	dev, err := mount(*source, target, *readOnly)
 	if err != nil {
 		return err
 	}
 	r := newRelay(dev, stream, func() error {
-		readAhead(fs.Arg(0))
+		readAhead(target)
 		return fd.Ready(readyFile, say.Version)
 	})
 	return r.run()
+}
+
+// Order is what a relay that waits for one is to do.
+func Order(target string, readOnly bool) []byte {
+	if readOnly {
+		return []byte("ro " + target)
+	}
+	return []byte("rw " + target)
+}
+
+// awaitOrder reads an order. None, before the end, is the end of the relay.
+func awaitOrder(n int) (target string, readOnly bool, err error) {
+	f, err := fd.Take("order", n, fd.Pipe)
+	if err != nil {
+		return "", false, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, unix.PathMax+4))
+	if err != nil || len(b) == 0 {
+		return "", false, err
+	}
+	how, target, ok := strings.Cut(string(b), " ")
+	if !ok || how != "ro" && how != "rw" || target == "" {
+		return "", false, fmt.Errorf("read what to mount: %.100q is no order", b)
+	}
+	return target, how == "ro", nil
 }
 
 func openPort(n int, path string) (int, error) {
