@@ -23,6 +23,7 @@ import (
 //	refs/HEX.json        which digest a reference stood for when it was last pulled
 //	blobs/HEX            layers on their way into an image
 //	kernel/VERSION-HEX/  a kernel; kernel/ARCH is a link to the one in use
+//	templates/           saved machines: package template, which sb-vm writes
 //	tmp/                 what is being made
 //	locks/               held while a thing is made or changed
 //

@@ -14,11 +14,12 @@ import (
 	"sb/lib/say"
 )
 
-// How long a tool may take to be ready. A machine's boot has its own bound in
-// sb-vm, which is shorter.
+// How long a tool may take to be ready. The boots of a machine, of which one may be
+// to save it and one because that failed, have their own bounds in
+// sb-vm, which are shorter.
 const (
 	partReadyTime = 20 * time.Second
-	vmReadyTime   = 150 * time.Second
+	vmReadyTime   = 300 * time.Second
 )
 
 // How long a child may take to end by itself. sb-vm gives the guest 3 seconds.

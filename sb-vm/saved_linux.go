@@ -208,5 +208,9 @@ func (v *vm) settle(m *manifest.Manifest) error {
 	if err != nil {
 		return err
 	}
-	return v.ask(machine.Request{Do: "settle", Time: time.Now().UnixNano(), Configure: &machine.Configure{MTU: m.Network.MTU, DiskSize: size}})
+	if err := v.ask(machine.Request{Do: "settle", Configure: &machine.Configure{MTU: m.Network.MTU, DiskSize: size}}); err != nil {
+		return err
+	}
+	// Its random generator is ready, which it must be to be seeded anew.
+	return v.ask(machine.Request{Do: "time", Time: time.Now().UnixNano(), Entropy: entropy()})
 }

@@ -56,8 +56,6 @@ func (v *vm) configure(m *manifest.Manifest) error {
 	if v.fetch != nil {
 		limit = restoreTime
 	}
-	entropy := make([]byte, 64)
-	rand.Read(entropy)
 	c := &machine.Configure{
 		Hostname: m.Name,
 		Address:  netip.PrefixFrom(m.Network.Guest(), guestBits).String(),
@@ -82,7 +80,7 @@ func (v *vm) configure(m *manifest.Manifest) error {
 				return
 			}
 		}
-		answered <- v.ask(machine.Request{Do: "configure", Time: time.Now().UnixNano(), Entropy: entropy, Configure: c})
+		answered <- v.ask(machine.Request{Do: "configure", Time: time.Now().UnixNano(), Entropy: entropy(), Configure: c})
 	}()
 	select {
 	case err := <-answered:
@@ -90,6 +88,13 @@ func (v *vm) configure(m *manifest.Manifest) error {
 	case <-time.After(limit):
 		return fmt.Errorf("no answer in %v", limit)
 	}
+}
+
+// entropy is the host's randomness for a guest.
+func entropy() []byte {
+	b := make([]byte, 64)
+	rand.Read(b)
+	return b
 }
 
 // sharePort is the name of share i: of its port, or its tag.

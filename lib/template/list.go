@@ -73,10 +73,7 @@ func (l Listed) current() bool {
 // calls removed for each, and returns how many bytes that made free.
 func (s *Store) Collect(removed func(Listed)) (freed int64, err error) {
 	freed = s.clearDead()
-	refused, _ := filepath.Glob(filepath.Join(s.dir, ".*.refused"))
-	for _, f := range refused {
-		os.Remove(f)
-	}
+	s.clearMarks()
 	all, err := s.List()
 	for _, t := range all {
 		if t.current() {
@@ -90,6 +87,25 @@ func (s *Store) Collect(removed func(Listed)) (freed int64, err error) {
 		removed(t)
 	}
 	return freed, err
+}
+
+// clearMarks removes the notes of what failed, and the locks that nobody holds.
+func (s *Store) clearMarks() {
+	refused, _ := filepath.Glob(filepath.Join(s.dir, ".*.refused"))
+	for _, f := range refused {
+		os.Remove(f)
+	}
+	locks, _ := filepath.Glob(filepath.Join(s.dir, ".*.lock"))
+	for _, path := range locks {
+		f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW, 0)
+		if err != nil {
+			continue
+		}
+		if flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			os.Remove(path) // who waits for it sees that it is gone
+		}
+		f.Close()
+	}
 }
 
 // Outdated names what has become another since the same machine was saved: files

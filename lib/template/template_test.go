@@ -352,6 +352,11 @@ func TestCollect(t *testing.T) {
 	if got := s.Outdated(append(with("0.1.0-dev", is), Input{Name: "cpus", Value: "3"})); got != "" {
 		t.Errorf("of a machine that is another, %q is outdated", got)
 	}
+	held, err := s.Lock(context.Background(), []Input{{Name: "held"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Discard()
 	removed := map[string]bool{}
 	freed, err := s.Collect(func(l Listed) { removed[l.Key] = true })
 	if err != nil || len(removed) != 2 || !removed[old] || !removed[other] || freed == 0 {
@@ -360,6 +365,12 @@ func TestCollect(t *testing.T) {
 	all, err := s.List()
 	if err != nil || len(all) != 1 || all[0].Key != kept || all[0].Bytes == 0 || all[0].Input("kernel") != is || time.Since(all[0].Used) > time.Hour {
 		t.Errorf("left: %+v, %v", all, err)
+	}
+	if locks, _ := filepath.Glob(filepath.Join(s.dir, ".*.lock")); len(locks) != 1 || locks[0] != held.lock.Name() {
+		t.Errorf("locks left: %v", locks)
+	}
+	if _, err := os.Stat(held.dir); err != nil {
+		t.Errorf("what is being made is gone: %v", err)
 	}
 	if s.Refused("k") != "" {
 		t.Error("what was refused is not tried again")

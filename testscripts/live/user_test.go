@@ -26,8 +26,9 @@ func TestOrdinaryUser(t *testing.T) {
 	// The user's own store, with the image that was made: making one is tested
 	// where the archive can be reached.
 	for _, c := range [][]string{
-		{"mkdir", "-p", work, dir + "/data"},
-		{"cp", "-a", "--reflink=auto", os.Getenv(dataVar) + "/sb", dir + "/data/"},
+		{"mkdir", "-p", work, dir + "/data/sb"},
+		{"chmod", "700", dir + "/data/sb"},
+		{"cp", "-a", "--reflink=auto", os.Getenv(dataVar) + "/sb/images", os.Getenv(dataVar) + "/sb/refs", os.Getenv(dataVar) + "/sb/kernel", dir + "/data/sb/"},
 		{"cp", "-a", os.Getenv(binVar), dir + "/bin"}, // where the tools were built may be closed to others
 		{"chown", "-R", fmt.Sprint(uid, ":", uid), dir},
 	} {
@@ -63,6 +64,16 @@ ping -c1 -W5 allowed.example.org | grep received`)
 		st, err := os.Stat(filepath.Join(work, "from-guest"))
 		if err != nil || st.Sys().(*syscall.Stat_t).Uid != uid {
 			t.Errorf("%v, %v", st, err)
+		}
+	})
+	t.Run("starts from memory the next time", func(t *testing.T) {
+		claim(t, "user", "template")
+		if !strings.Contains(errs, firstOne) {
+			t.Errorf("control: the first start says\n%s", errs)
+		}
+		out, errs, err := asUser(dir+"/bin/sb-run", imageRef, "--cpus=1", "--memory=512m", "--accel=tcg", "-w", work, "--", "cat", "from-guest")
+		if err != nil || out != "made\n" || strings.Contains(errs, "sb-vm:") {
+			t.Errorf("%v: %q, stderr\n%s", err, out, errs)
 		}
 	})
 	t.Run("is confined, and says what is missing", func(t *testing.T) {
