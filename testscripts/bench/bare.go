@@ -37,7 +37,7 @@ func newBare() (*bare, error) {
 		return nil, err
 	}
 	// sb-run makes the initramfs; the newest is this build's.
-	if _, err := sbRunFirstByte(); err != nil {
+	if _, err := firstByte(memoryMB, "--cold"); err != nil {
 		return nil, fmt.Errorf("sb-run: %w", err)
 	}
 	all, _ := filepath.Glob(filepath.Join(kernel, "initramfs-*.cpio"))

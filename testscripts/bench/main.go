@@ -2,7 +2,7 @@
 // comparison: this machine's noise then meets both sides. It exits 1 if a figure
 // is over its limit.
 //
-//	bench [-rounds N] [start|memory|rules]…
+//	bench [-rounds N] [start|restored|memory|many|loop|rules]…
 package main
 
 import (
@@ -20,6 +20,7 @@ import (
 
 var (
 	rounds = flag.Int("rounds", 7, "pairs of runs that are compared")
+	turns  = flag.Int("turns", 500, "restores in a row")
 	idle   = flag.Duration("idle", time.Minute, "how long a sandbox is idle before its memory is counted")
 )
 
@@ -30,11 +31,11 @@ func main() {
 	flag.Parse()
 	parts := flag.Args()
 	if len(parts) == 0 {
-		parts = []string{"rules", "memory", "start"}
+		parts = []string{"rules", "memory", "many", "start", "restored", "loop"}
 	}
 	ok := true
 	for _, p := range parts {
-		f, known := map[string]func() error{"start": start, "memory": memory, "rules": rules}[p]
+		f, known := map[string]func() error{"start": start, "restored": restored, "memory": memory, "many": many, "loop": loop, "rules": rules}[p]
 		if !known {
 			fmt.Fprintf(os.Stderr, "bench: there is no %q\n", p)
 			os.Exit(2)
@@ -85,13 +86,13 @@ func start() error {
 			return fmt.Errorf("bare QEMU: %w", err)
 		}
 		bare = append(bare, t)
-		if t, err = sbRunFirstByte(); err != nil {
+		if t, err = firstByte(memoryMB, "--cold"); err != nil {
 			return fmt.Errorf("sb-run: %w", err)
 		}
 		ours = append(ours, t)
 	}
 	fmt.Printf("sb-run    %v\nbare QEMU %v\n", rounded(ours), rounded(bare))
-	return report("start to the first byte, sb-run against bare QEMU (medians)", float64(median(ours))/float64(median(bare)), "times", 1.30)
+	return report("a cold start to the first byte, sb-run against bare QEMU (medians)", float64(median(ours))/float64(median(bare)), "times", 1.30)
 }
 
 func rounded(all []time.Duration) (out []time.Duration) {
@@ -106,8 +107,11 @@ func median(all []time.Duration) time.Duration {
 	return s[len(s)/2]
 }
 
-func sbRunFirstByte() (time.Duration, error) {
-	cmd := exec.Command(tool("sb-run"), image, "--cold", "--cpus", cpus, "--memory", memoryMB+"m", "--", "echo", "x")
+// firstByte is the time from the start of sb-run to the first byte of the
+// command's output.
+func firstByte(mb string, flags ...string) (time.Duration, error) {
+	args := append([]string{image, "--cpus", cpus, "--memory", mb + "m"}, flags...)
+	cmd := exec.Command(tool("sb-run"), append(args, "--", "echo", "x")...)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return 0, err
@@ -125,6 +129,33 @@ func sbRunFirstByte() (time.Duration, error) {
 	return took, err
 }
 
+// sandbox is a running one whose command waits.
+type sandbox struct{ cmd *exec.Cmd }
+
+// idling starts a sandbox that does nothing.
+func idling(flags ...string) (*sandbox, error) {
+	args := append([]string{image, "--allow", "example.org"}, flags...)
+	s := &sandbox{exec.Command(tool("sb-run"), append(args, "--", "sh", "-c", "echo up; sleep 3600")...)}
+	out, err := s.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.cmd.Start(); err != nil {
+		return nil, err
+	}
+	if _, err := out.Read(make([]byte, 3)); err != nil {
+		s.end()
+		return nil, fmt.Errorf("the sandbox did not come up: %w", err)
+	}
+	return s, nil
+}
+
+// end ends it and waits for it.
+func (s *sandbox) end() {
+	s.cmd.Process.Signal(os.Interrupt)
+	s.cmd.Wait()
+}
+
 // memory adds up what the processes of one idle sandbox take, QEMU apart: each
 // page counted by its share (PSS).
 func memory() error {
@@ -133,22 +164,14 @@ func memory() error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	cmd := exec.Command(tool("sb-run"), image, "-w", dir, "--allow", "example.org", "--", "sh", "-c", "echo up; sleep 3600")
-	out, err := cmd.StdoutPipe()
+	s, err := idling("-w", dir)
 	if err != nil {
 		return err
 	}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	defer cmd.Wait()
-	defer cmd.Process.Signal(os.Interrupt)
-	if _, err := out.Read(make([]byte, 3)); err != nil {
-		return fmt.Errorf("memory: the sandbox did not come up: %w", err)
-	}
+	defer s.end()
 	time.Sleep(*idle) // what is measured is a sandbox that has been idle so long
 	total := 0.0
-	for _, p := range family(cmd.Process.Pid) {
+	for _, p := range family(s.cmd.Process.Pid) {
 		if strings.HasPrefix(p.name, "qemu") {
 			continue
 		}
@@ -160,6 +183,48 @@ func memory() error {
 		total += kb / 1024
 	}
 	return report(fmt.Sprintf("memory of the sb-* processes of a sandbox idle for %v", *idle), total, "MB", 60)
+}
+
+// many compares ten idle sandboxes from one template with ten that have booted:
+// the proportional set size of all their processes together.
+func many() error {
+	cold, err := tenIdle("--cold")
+	if err != nil {
+		return err
+	}
+	ours, err := tenIdle()
+	if err != nil {
+		return err
+	}
+	fmt.Printf("ten idle sandboxes: cold %.0f MB, from one template %.0f MB\n", cold/1024, ours/1024)
+	return report("memory of ten idle sandboxes, from memory against cold", ours/cold, "times", 0.35)
+}
+
+func tenIdle(flags ...string) (total float64, err error) {
+	var all []*sandbox
+	defer func() {
+		for _, s := range all {
+			s.end()
+		}
+	}()
+	for range 10 {
+		s, err := idling(append([]string{"--cpus", cpus, "--memory", memoryMB + "m"}, flags...)...)
+		if err != nil {
+			return 0, err
+		}
+		all = append(all, s)
+	}
+	time.Sleep(*idle / 2)
+	for _, s := range all {
+		for _, p := range family(s.cmd.Process.Pid) {
+			kb, err := pss(p.pid)
+			if err != nil {
+				return 0, err
+			}
+			total += kb
+		}
+	}
+	return total, nil
 }
 
 type process struct {

@@ -3,6 +3,7 @@ package live
 import (
 	"bytes"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -50,9 +51,15 @@ func homes(t *testing.T) (env []string, state string) {
 
 // args are sb-run's for the box: a small machine with the probe and the world's
 // CA at /world.
+// cold has the machines boot. They are restored from memory else, as a user's.
+var cold = flag.Bool("cold", false, "boot the machines, do not restore them from memory")
+
 func (b box) args() []string {
 	args := []string{imageRef, "--cpus=1", "--memory=512m", "-v", filepath.Join(os.Getenv(dataVar), "tools") + ":/tools:ro", "-v", world.Dir() + ":/world:ro"}
 	args = append(args, b.flags...)
+	if *cold {
+		args = append(args, "--cold")
+	}
 	if b.script != "" {
 		args = append(args, "--", "sh", "-c", "PATH=$PATH:/tools\n"+b.script)
 	}
