@@ -7,11 +7,15 @@ import (
 	"fmt"
 
 	"sb/lib/say"
+	"sb/sb-broker/keeper"
 )
 
 func main() { say.Main("sb-broker", run) }
 
 func run(args []string) error {
+	if len(args) > 0 && args[0] == "keep" {
+		return keeper.Main(args[1:])
+	}
 	flags := say.Flags("sb-broker", "", "Puts credentials into requests for bound names. Not part of this release.")
 	if err := say.Parse(flags, args); err != nil {
 		return err

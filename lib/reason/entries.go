@@ -3,6 +3,7 @@ package reason
 var entries = []Entry{
 	{AllowRule, "A rule allows it.", ""},
 	{Done, "The flow ended as both sides wished.", ""},
+	{TokenRefresh, "A client's sign-in on this host had expired, and the keeper asked its token server for another token.", ""},
 
 	{DenyRule, "A deny rule names it. Denies come before allows.", "Take the deny rule away; no allow rule lifts it."},
 	{NoAllowRule, "No rule allows it.", "Allow the name, with --allow NAME."},
@@ -71,5 +72,6 @@ var entries = []Entry{
 	{GateEnd, "The gate ended.", ""},
 	{GateDied, "The gate died; every flow was reset. The log's claim ends here and begins with the next gate.", ""},
 	{DNSDied, "The resolver died and was started again.", ""},
+	{BrokerDied, "The broker or its keeper died and was started again; no credential went out meanwhile.", ""},
 	{Dropped, "Lines were dropped.", ""},
 }

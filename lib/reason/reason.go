@@ -12,6 +12,8 @@ type Code string
 const (
 	AllowRule Code = "allow-rule" // a rule allows it
 	Done      Code = "done"       // a flow ended by both sides' FIN
+
+	TokenRefresh Code = "token-refresh" // sb's own, to the token server of a sign-in
 )
 
 // Refused by the rules.
@@ -95,6 +97,7 @@ const (
 	GateEnd          Code = "gate-end"
 	GateDied         Code = "gate-died"
 	DNSDied          Code = "dns-died"
+	BrokerDied       Code = "broker-died"
 	Dropped          Code = "lines-dropped"
 )
 
