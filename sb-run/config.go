@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"sb/lib/binding"
 	"sb/lib/dirs"
 	"sb/lib/manifest"
 	"sb/lib/say"
@@ -22,6 +23,9 @@ type config struct {
 	Images map[string]string `toml:"images"` // another image for a profile, by its name
 
 	Network netChoices `toml:"network"`
+
+	Secrets []string `toml:"secrets"` // what every sandbox is given, as by --secret
+	binding.Settings
 
 	path string
 }
@@ -67,6 +71,9 @@ func (c *config) check() error {
 		if _, known, perr := findProfile(name); err == nil && (perr != nil || !known) {
 			err = say.Usage("images: %q is no profile (there is: %s)", name, profileNames())
 		}
+	}
+	if err == nil {
+		err = c.Settings.Check()
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.path, err)

@@ -28,6 +28,7 @@ type plan struct {
 	m         *manifest.Manifest
 	name      string // what the run's name begins with
 	ephemeral bool   // the disk is made for this run
+	given     []givenFD
 }
 
 // makePlan turns the words of a call into a plan. It fetches what is missing.
@@ -70,6 +71,9 @@ func makePlan(e *ending, o *options, c *config) (*plan, error) {
 	m.Machine.DiskSize = first(o.disk, c.Disk, manifest.DefaultDisk)
 	m.Machine.Accel = first(o.accel, "auto")
 	addCommand(m, o, p, im)
+	if err := addSecrets(m, o, c, p); err != nil {
+		return nil, err
+	}
 	return &plan{m: m, name: o.target, ephemeral: true}, checkRun(m)
 }
 
@@ -130,6 +134,9 @@ func manifestPlan(o *options, c *config) (*plan, error) {
 	}
 	if len(o.command) > 0 {
 		m.Run.Command = o.command
+	}
+	if err := manifestSecrets(m, o); err != nil {
+		return nil, err
 	}
 	return &plan{m: m, name: m.Name, ephemeral: m.Machine.Disk == ""}, checkRun(m)
 }
@@ -244,6 +251,11 @@ func checkRun(m *manifest.Manifest) error {
 	for name, value := range m.Run.Env {
 		if err := checkText(name + value); err != nil {
 			return say.Usage("the variable %s: its value %w", name, err)
+		}
+	}
+	for path, text := range m.Run.Files {
+		if err := checkText(path + text); err != nil {
+			return say.Usage("the file %s: it %w", path, err)
 		}
 	}
 	for _, s := range m.Shares {

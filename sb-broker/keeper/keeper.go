@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,7 +36,7 @@ var verbs = []say.Verb{
 // Main runs `sb-broker keep`: a verb, or the keeper of a sandbox.
 func Main(args []string) error {
 	hide()
-	if len(args) > 0 && strings.HasPrefix(args[0], "--") && args[0] != "--help" {
+	if slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--secrets") }) {
 		return serveMain(args)
 	}
 	return say.Verbs("sb-broker keep", "Keeps secrets, and hands them to sb-broker (--secrets=N) while a sandbox runs.", verbs, args)
