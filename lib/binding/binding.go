@@ -32,7 +32,8 @@ type Binding struct {
 
 // What a secret and a binding may have at most.
 const (
-	MaxSecret = 64 << 10 // bytes of a value
+	MinSecret = 8        // bytes of a value: a shorter one is found by chance in what servers send
+	MaxSecret = 16 << 10 // and at most
 	maxName   = 64       // bytes of a secret's name
 	maxList   = 64       // hosts, methods or paths
 	maxPath   = 1024     // bytes of a prefix

@@ -7,6 +7,7 @@
 package keeper
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -145,6 +146,8 @@ func checkValue(value []byte) error {
 		return fault{"bad-value", errors.New("it is empty")}
 	case len(value) > binding.MaxSecret:
 		return fault{"bad-value", fmt.Errorf("it has more than %d bytes: that is no key, but perhaps another file", binding.MaxSecret)}
+	case len(value) < binding.MinSecret && !bytes.ContainsAny(value, "\r\n"):
+		return fault{"bad-value", fmt.Errorf("it has less than %d bytes: too few to be told from other text in an answer, if a server sends it back", binding.MinSecret)}
 	}
 	for _, c := range value {
 		switch {
