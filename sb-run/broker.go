@@ -85,8 +85,11 @@ func (s *sandbox) startBroker(e *ending, b *broker) (*child, *ctl.Conn, error) {
 		return nil, nil, fmt.Errorf("start sb-broker: %w", err)
 	}
 	defer w.Close()
-	c, err := s.tools.startChild("sb-broker", s.dir.file("sandbox.toml"), s.leash.far,
-		wire{"broker", b.wire.far}, wire{"secrets", secrets.far}, wire{"ca-out", w})
+	cmd := exec.Command(s.tools["sb-broker"], "--manifest", s.dir.file("sandbox.toml"))
+	for _, file := range s.plan.roots {
+		cmd.Args = append(cmd.Args, "--roots", homePath(file))
+	}
+	c, err := start("sb-broker", cmd, s.leash.far, wire{"broker", b.wire.far}, wire{"secrets", secrets.far}, wire{"ca-out", w})
 	if err != nil {
 		r.Close()
 		keeper.kill()

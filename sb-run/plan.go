@@ -29,6 +29,7 @@ type plan struct {
 	name      string // what the run's name begins with
 	ephemeral bool   // the disk is made for this run
 	given     []givenFD
+	roots     []string // files of authorities, for the broker
 }
 
 // makePlan turns the words of a call into a plan. It fetches what is missing.

@@ -31,7 +31,7 @@ func runTarget(args []string) error {
 	if err != nil {
 		return e.instead(err)
 	}
-	plan.given = given
+	plan.given, plan.roots = given, c.Broker.Roots
 	if err := outOfReach(plan.m, c); err != nil {
 		return err
 	}
