@@ -17,6 +17,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"sb/lib/binding"
+
 	"github.com/BurntSushi/toml"
 )
 
@@ -29,6 +31,10 @@ type Manifest struct {
 	Machine Machine `toml:"machine"`
 	Shares  []Share `toml:"share,omitempty"`
 	Run     Run     `toml:"run"`
+
+	// Credentials are what sb-broker puts into requests. Their placeholders are in
+	// here, and no secret.
+	Credentials []binding.Binding `toml:"credential,omitempty"`
 
 	// Digest is the SHA-256 of the file as it was read, in hex: a part that is
 	// started again must be given the same one.
