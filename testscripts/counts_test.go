@@ -20,7 +20,7 @@ func TestCounts(t *testing.T) {
 		{"policy and name", "../lib/rule/testdata/*.txt", 600},
 		{"address", "../lib/class/testdata/*.txt", 60},
 		{"TLS", "../sb-gate/hello/testdata/*.txt", 150},
-		{"HTTP", "../sb-gate/http1/testdata/*.txt", 120},
+		{"HTTP", "../lib/http1/testdata/*.txt", 120},
 		{"DNS", "../sb-dns/testdata/*.txt", 120},
 		{"frame", "../sb-gate/frame/testdata/*.txt", 200},
 	} {

@@ -32,8 +32,8 @@ type Manifest struct {
 	Shares  []Share `toml:"share,omitempty"`
 	Run     Run     `toml:"run"`
 
-	// Credentials is what the broker puts into requests. The values are the
-	// keeper's; here are names and placeholders.
+	// Credentials are what sb-broker puts into requests. Their placeholders are in
+	// here, and no secret.
 	Credentials []binding.Binding `toml:"credential,omitempty"`
 
 	// Digest is the SHA-256 of the file as it was read, in hex: a part that is

@@ -75,6 +75,27 @@ const (
 	MemoryBudget   Code = "memory-budget"
 )
 
+// About names that a credential is bound to.
+const (
+	CredentialUsed       Code = "credential-used"
+	CredentialScope      Code = "credential-scope"
+	PlaceholderElsewhere Code = "placeholder-elsewhere"
+	SecretEcho           Code = "secret-echo"
+	EchoUnreadable       Code = "echo-unreadable"
+	SecretUnavailable    Code = "secret-unavailable"
+	SecretUnusable       Code = "secret-unusable"
+	HostMisdirected      Code = "host-misdirected"
+	HTTPMethod           Code = "http-method"
+	HTTPPath             Code = "http-path"
+	HeaderTwice          Code = "header-twice"
+	WebsocketUnbound     Code = "websocket-unbound"
+	UpstreamUnverified   Code = "upstream-unverified"
+	UpstreamFailed       Code = "upstream-failed"
+	GuestHandshake       Code = "guest-handshake"
+	BrokerAbsent         Code = "broker-absent"
+	BrokerDied           Code = "broker-died"
+)
+
 // Failed outside.
 const (
 	NoSuchName         Code = "no-such-name"
@@ -97,7 +118,6 @@ const (
 	GateEnd          Code = "gate-end"
 	GateDied         Code = "gate-died"
 	DNSDied          Code = "dns-died"
-	BrokerDied       Code = "broker-died"
 	Dropped          Code = "lines-dropped"
 )
 

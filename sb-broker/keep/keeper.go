@@ -1,10 +1,10 @@
-// Package keeper is `sb-broker keep`: it holds the secrets, and hands each to the
+// Package keep is `sb-broker keep`: it holds the secrets, and hands each to the
 // broker when a request needs it.
 //
 // It sees no byte of a guest. What it hands out are the names that it was started
 // with and no others. It dials nothing but the token server of a sign-in, to
 // refresh it.
-package keeper
+package keep
 
 import (
 	"bytes"
