@@ -1,0 +1,121 @@
+package live
+
+import (
+	"encoding/base64"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sb/testscripts/world"
+)
+
+// secretConfig gives every sandbox one secret, in two ways, and the world's
+// authority to the broker.
+func secretConfig() string {
+	return fmt.Sprintf(`secrets = ["mine"]
+[source]
+mine = "env:SB_TEST_SECRET"
+[broker]
+roots = [%q]
+[[binding]]
+secret = "mine"
+variable = "MINE"
+hosts = ["keys.example.org"]
+header = "authorization"
+format = "Bearer {}"
+[[binding]]
+secret = "mine"
+hosts = ["git.example.org"]
+header = "authorization"
+format = "Basic me"
+`, filepath.Join(world.Dir(), "ca.pem"))
+}
+
+// aSecret is a value that is nowhere else.
+const aSecret = "canary-7f3Kq0ZcXw5Jm2Rt"
+
+// TestSecret: clients of the guest, each with the system's own trust or by the
+// variables that are set for them, reach the host of a secret with the placeholder,
+// and the server gets the value; others see the real server. Nothing in the guest
+// has the value; what the same search finds is a canary of the guest's own.
+func TestSecret(t *testing.T) {
+	t.Parallel()
+	claim(t, "secret")
+	r := run(t, box{config: secretConfig(), env: []string{"SB_TEST_SECRET=" + aSecret}, flags: []string{"--allow", "allowed.example.org"}, script: `
+echo "== variable"; echo "$MINE"
+echo "== curl"; curl -sS --max-time 20 -H "Authorization: Bearer $MINE" https://keys.example.org/seen
+echo "== curl without variables"; env -i PATH=$PATH curl -sS --max-time 20 -H "Authorization: Bearer $MINE" https://keys.example.org/seen
+echo "== no placeholder"; curl -sS --max-time 20 https://keys.example.org/seen
+echo "== echo"; curl -sS --max-time 20 -H "Authorization: Bearer $MINE" https://keys.example.org/echo
+echo "== node"; node -e 'require("https").get({host: "keys.example.org", path: "/seen", headers: {authorization: "Bearer " + process.env.MINE}}, r => r.pipe(process.stdout)).on("error", console.log)'
+echo "== elsewhere"; curl -sS --max-time 20 --cacert /world/ca.pem -H "Authorization: Bearer $MINE" https://allowed.example.org/seen
+echo "== issuers"
+for h in keys.example.org allowed.example.org; do curl -skv --max-time 20 https://$h/seen 2>&1 | grep issuer: ; done
+echo "== untrusted"; curl -sS --max-time 20 https://allowed.example.org/seen 2>&1
+echo "== git"; printf 'protocol=https\nhost=git.example.org\n\n' | git credential fill | grep -v '^host\|^protocol'
+echo "== anchors"; cmp /etc/sb/ca.crt /usr/local/share/ca-certificates/sb.crt && echo same; tail -n "$(wc -l </etc/sb/ca.crt)" /etc/ssl/certs/ca-certificates.crt | cmp - /etc/sb/ca.crt && echo appended
+echo "== search"
+part=canary-; echo ${part}of-the-guest >/root/planted
+export PLANTED=${part}of-the-guest; sleep 100 & unset PLANTED
+search() { echo "$1" >/dev/shm/word; grep -rlaF -f /dev/shm/word /root /etc /tmp /run /var /home /usr/local 2>/dev/null; grep -laF -f /dev/shm/word /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null; }
+search ${part}7f3Kq0; echo "-- the control"; search ${part}of-the-g
+`})
+	r.ok(t)
+	real := world.Digest("Bearer " + aSecret)
+	if p := r.section("variable"); !strings.HasPrefix(p, "sb-") {
+		t.Errorf("the variable holds %q", p)
+	}
+	for _, name := range []string{"curl", "curl without variables", "node"} {
+		if got := r.section(name); !strings.Contains(got, "authorization "+real+"\n") {
+			t.Errorf("%s: %s, want %s", name, got, real)
+		}
+	}
+	if got := r.section("no placeholder"); !strings.Contains(got, "authorization -\n") {
+		t.Errorf("without the placeholder the server got %s", got)
+	}
+	placeholder := strings.TrimSpace(r.section("variable"))
+	if got := r.section("echo"); !strings.Contains(got, "authorization Bearer "+placeholder+"\n") {
+		t.Errorf("the echo is %s", got)
+	}
+	if got := r.section("elsewhere"); !strings.Contains(got, world.Digest("Bearer "+placeholder)) {
+		t.Errorf("another host got %s", got)
+	}
+	if got := strings.TrimSpace(r.section("anchors")); got != "same\nappended" {
+		t.Errorf("the guest's certificates: %q", got)
+	}
+	if issuers := strings.Split(r.section("issuers"), "\n"); !strings.Contains(issuers[1], "the world's CA") || strings.Contains(issuers[0], "the world's CA") {
+		t.Errorf("issuers %q", issuers)
+	}
+	if got := r.section("untrusted"); !strings.Contains(got, "certificate") || strings.Contains(got, "authorization") {
+		t.Errorf("a host that nothing is bound to is trusted: %s", got)
+	}
+	if got := r.section("git"); strings.TrimSpace(got) != "username=me\npassword="+placeholder {
+		t.Errorf("git presents %q", got)
+	}
+	if found, control, _ := strings.Cut(r.section("search"), "-- the control\n"); strings.TrimSpace(found) != "" || !strings.Contains(control, "/root/planted") || !strings.Contains(control, "/environ") {
+		t.Errorf("the value is in %q; the control in %q", found, control)
+	}
+	if strings.Contains(r.stdout+r.stderr+r.auditText(), aSecret) || strings.Contains(r.stdout, base64.StdEncoding.EncodeToString([]byte(aSecret))) {
+		t.Error("the value is in what the run said")
+	}
+}
+
+// TestSecretMissing: where the value cannot be read nothing boots, and the error says
+// which it is.
+func TestSecretMissing(t *testing.T) {
+	t.Parallel()
+	claim(t, "secret-missing")
+	env, state := homes(t)
+	writeConfig(t, filepath.Join(filepath.Dir(filepath.Dir(state)), "config", "sb"), secretConfig())
+	cmd := exec.Command(sbRun(), box{script: "true"}.args()...)
+	cmd.Env = env
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "secret mine (env:SB_TEST_SECRET): the variable SB_TEST_SECRET is not set") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if files, _ := filepath.Glob(filepath.Join(state, "run", "*")); len(files) > 0 {
+		t.Errorf("left: %v", files)
+	}
+}
