@@ -53,12 +53,13 @@ func (s *standIn) broker(ready *os.File) error {
 		note(filepath.Join(s.dir, "got"), fmt.Sprint(line, err))
 	}
 	out := s.files["ca-out"]
-	switch {
-	case s.will("leaks-a-key"):
+	if s.will("leaks-a-key") {
+		fd.Ready(ready, say.Version)
 		pem.Encode(out, &pem.Block{Type: "PRIVATE KEY", Bytes: []byte("k")})
-	default:
-		out.Write(certificate(os.Getpid()))
+		out.Close()
+		return s.wait()
 	}
+	out.Write(certificate(os.Getpid()))
 	out.Close()
 	fd.Ready(ready, say.Version)
 	if s.will("dies-when-ready") {

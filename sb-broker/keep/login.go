@@ -220,7 +220,7 @@ func parseClaude(text []byte) (*tokens, error) {
 		Scopes                    []string
 	}
 	if err := json.Unmarshal(whole["claudeAiOauth"], &v); err != nil {
-		return nil, notUnderstood
+		return nil, errForm
 	}
 	t := &tokens{access: v.AccessToken, refresh: v.RefreshToken, scopes: v.Scopes}
 	if v.ExpiresAt != 0 {
@@ -250,7 +250,7 @@ func parseCodex(text []byte) (*tokens, error) {
 		Account string `json:"account_id"`
 	}
 	if err := json.Unmarshal(whole["tokens"], &v); err != nil {
-		return nil, notUnderstood
+		return nil, errForm
 	}
 	t := &tokens{access: v.Access, refresh: v.Refresh, account: v.Account, expires: jwtExpiry(v.Access)}
 	t.write = func(access, refresh, id string, _ time.Time) ([]byte, error) {
@@ -268,15 +268,15 @@ func parseCodex(text []byte) (*tokens, error) {
 	return t, nil
 }
 
-// notUnderstood says nothing of the text, which is secret.
-var notUnderstood = errors.New("its form is not understood: the client may have changed it")
+// errForm says nothing of the text, which is secret.
+var errForm = errors.New("its form is not understood: the client may have changed it")
 
 type fields = map[string]json.RawMessage
 
 // object reads an object and one in it, whose other fields are kept as they are.
 func object(text []byte, key string) (whole, inner fields, err error) {
 	if json.Unmarshal(text, &whole) != nil || whole == nil {
-		return nil, nil, notUnderstood
+		return nil, nil, errForm
 	}
 	if json.Unmarshal(whole[key], &inner) != nil || inner == nil {
 		return nil, nil, fault{"missing", fmt.Errorf("nobody is signed in: there is no %s in it", key)}
