@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"time"
 
 	"sb/lib/fd"
@@ -85,4 +86,24 @@ func prepareGuest(ctx context.Context, h *session.Host, m *manifest.Manifest, ce
 		return fmt.Errorf("prepare the guest for its secrets: it says %.500q", st.Error)
 	}
 	return nil
+}
+
+// readCertificate reads a certificate of a broker's; nil if no file is named.
+func readCertificate(file string) ([]byte, error) {
+	if file == "" {
+		return nil, nil
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, fmt.Errorf("--ca: %w", err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxCertificate+1))
+	if err == nil {
+		err = checkCertificate(text)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--ca: %s: %w", file, err)
+	}
+	return text, nil
 }

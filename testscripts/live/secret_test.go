@@ -119,3 +119,27 @@ func TestSecretMissing(t *testing.T) {
 		t.Errorf("left: %v", files)
 	}
 }
+
+// TestSecretByHand: the script that --print=sh prints does the same without sb-run in
+// charge.
+func TestSecretByHand(t *testing.T) {
+	t.Parallel()
+	claim(t, "secret-by-hand")
+	env, state := homes(t)
+	writeConfig(t, filepath.Join(filepath.Dir(filepath.Dir(state)), "config", "sb"), secretConfig())
+	env = append(env, "SB_TEST_SECRET="+aSecret)
+	b := box{script: `curl -sS --max-time 20 -H "Authorization: Bearer $MINE" https://keys.example.org/seen; env | grep -c "` + aSecret + `"`}
+	script := exec.Command(sbRun(), append([]string{"--print=sh"}, b.args()...)...)
+	script.Env = env
+	text, err := script.Output()
+	if err != nil {
+		t.Fatalf("--print=sh: %v", err)
+	}
+	dir := t.TempDir()
+	byHand := exec.Command("sh", "-c", string(text))
+	byHand.Env = append(env, "dir="+dir)
+	out, _ := byHand.CombinedOutput()
+	if !strings.Contains(string(out), "authorization "+world.Digest("Bearer "+aSecret)+"\n") || !strings.Contains(string(out), "\n0\n") {
+		t.Errorf("the script\n%s\nprints\n%s", text, out)
+	}
+}
