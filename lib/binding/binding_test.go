@@ -74,6 +74,8 @@ func TestSourceVectors(t *testing.T) {
 		if why, bad := strings.CutPrefix(v[1], "error "); bad {
 			if err == nil || !strings.Contains(err.Error(), why) {
 				t.Errorf("%s: %v, want %s", v[0], err, why)
+			} else if strings.Contains(err.Error(), "sk-ant") {
+				t.Errorf("%s: the error says what may be the secret: %v", v[0], err)
 			}
 		} else if err != nil || got != v[1] {
 			t.Errorf("%s: %s, %v; want %s", v[0], got, err, v[1])

@@ -1,6 +1,7 @@
 package binding
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -64,13 +65,13 @@ func (s *Source) UnmarshalTOML(v any) error {
 		for _, w := range v {
 			text, ok := w.(string)
 			if !ok {
-				return fmt.Errorf("%v is no text", w)
+				return errors.New("a word of a source is text")
 			}
 			words = append(words, text)
 		}
 	}
 	if len(words) == 0 {
-		return fmt.Errorf("%v is no source: %s", v, sources)
+		return errSource
 	}
 	kind, first, ok := strings.Cut(words[0], ":")
 	if first != "" {
@@ -80,23 +81,24 @@ func (s *Source) UnmarshalTOML(v any) error {
 	}
 	*s = Source{kind, words}
 	if !ok {
-		return fmt.Errorf("%q is no source: %s", v, sources)
+		return errSource
 	}
 	return s.check()
 }
 
-const sources = "it is env:VARIABLE, file:PATH, fd:N, or cmd:PROGRAM and its words"
+// errSource does not say what is there: it may be the secret itself.
+var errSource = errors.New("it is no source: env:VARIABLE, file:PATH, fd:N, or cmd:PROGRAM and its words")
 
 func (s *Source) check() error {
 	switch {
 	case !slices.Contains([]string{"env", "file", "fd", "cmd"}, s.Kind):
-		return fmt.Errorf("%q is no kind of source: %s", s.Kind, sources)
+		return errSource
 	case len(s.Words) == 0 || s.Words[0] == "" || len(s.Words) > 1 && s.Kind != "cmd":
 		return fmt.Errorf("%s: one word follows, no more and no less", s.Kind)
 	case s.Kind == "env" && !IsVariable(s.Words[0]):
-		return fmt.Errorf("env: %q is no name of a variable", s.Words[0])
+		return errors.New("env: a name of a variable follows")
 	case s.Kind == "fd" && s.FD() < 0:
-		return fmt.Errorf("fd: %q is no number of a descriptor between 3 and 255", s.Words[0])
+		return errors.New("fd: the number of a descriptor follows, between 3 and 255")
 	}
 	return nil
 }
