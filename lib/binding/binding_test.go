@@ -86,7 +86,7 @@ func TestSourceVectors(t *testing.T) {
 // TestBuiltIn: what is built in is well-formed, and each secret has a shape.
 func TestBuiltIn(t *testing.T) {
 	s := BuiltIn()
-	for _, b := range s.Bindings {
+	for _, b := range slices.Concat(s.Bindings, s.Scoped) {
 		if len(b.Hosts) == 0 {
 			b.Hosts = []string{"the.users.example"}
 		}
@@ -120,6 +120,10 @@ func TestBuiltIn(t *testing.T) {
 // TestFind: what a word of --secret means.
 func TestFind(t *testing.T) {
 	s := BuiltIn()
+	var writes []string
+	for _, part := range []string{"pulls", "issues", "comments", "labels", "milestones", "contents", "git", "merges", "merge-upstream", "commits", "releases", "statuses", "check-runs", "check-suites"} {
+		writes = append(writes, "/repos/o/r.x/"+part)
+	}
 	own := []Binding{
 		{Secret: "mine", Variable: "MINE", Hosts: []string{"a.example", "b.example"}, Header: "x-key", Format: "{}", Paths: []string{"/v1"}},
 		{Secret: "mistral", Variable: "M", Hosts: []string{"m.example"}, Header: "x-key", Format: "{}"},
@@ -130,6 +134,7 @@ func TestFind(t *testing.T) {
 		{"github@github.com", " github.com authorization []"},
 		{"github@ghe.example", "GITHUB_TOKEN ghe.example authorization []"},
 		{"npm@n.example", "NPM_TOKEN n.example authorization []"},
+		{"github:o/r.x", "GITHUB_TOKEN api.github.com authorization [/repos/o/r.x /rate_limit]; api.github.com authorization [" + strings.Join(writes, " ") + "]; uploads.github.com authorization [/repos/o/r.x/releases]; github.com authorization [/o/r.x.git/info/refs /o/r.x.git/git-upload-pack /o/r.x.git/git-receive-pack /o/r.x/info/refs /o/r.x/git-upload-pack /o/r.x/git-receive-pack]"},
 		{"mine", "MINE a.example,b.example x-key [/v1]"},
 		{"mine@b.example", "MINE b.example x-key [/v1]"},
 		{"mine@c.example", "MINE c.example x-key []"},
@@ -146,7 +151,8 @@ func TestFind(t *testing.T) {
 			t.Errorf("%s: %q, %v; want %s", c.word, strings.Join(got, ";"), err, c.want)
 		}
 	}
-	for word, why := range map[string]string{"unknown": "where unknown goes is not known", "npm": "npm has no host of its own", "A": "is no name of a secret", "a@": "there is no name", "a@*.example": "'*'", "a@1.2.3.4": "number", "": "is no name of a secret", "@a.example": "is no name of a secret"} {
+	for word, why := range map[string]string{"unknown": "where unknown goes is not known", "npm": "npm has no host of its own", "A": "is no name of a secret", "a@": "there is no name", "a@*.example": "'*'", "a@1.2.3.4": "number", "": "is no name of a secret", "@a.example": "is no name of a secret",
+		"openai:o/r": "openai has no parts", "github:o": "is no repository", "github:o/r.git": "is no repository", "github:o/r/x": "is no repository", "github:o/..": "is no repository", "github:/r": "is no repository", "github:o/": "is no repository", "github:o/r?x": "is no repository", "github:o/%2e": "is no repository", "github:": "is no repository"} {
 		if _, err := s.Find(word, own); err == nil || !strings.Contains(err.Error(), why) {
 			t.Errorf("%q: %v, want %s", word, err, why)
 		}

@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -19,6 +20,7 @@ var servicesText string
 // further variables for the same placeholder.
 type Services struct {
 	Bindings []Binding         `toml:"binding"`
+	Scoped   []Binding         `toml:"scoped"`  // for a part of a service alone, {} in their paths
 	Shapes   map[string]string `toml:"shapes"`  // by secret
 	Aliases  map[string]string `toml:"aliases"` // other name of a variable: the binding's
 }
@@ -33,13 +35,17 @@ func BuiltIn() *Services {
 	return s
 }
 
-// Find returns the bindings that a user means by a word: NAME or NAME@HOST. own
+// Find returns the bindings that a user means by a word: NAME, NAME@HOST or, where a
+// service has parts, NAME:OWNER/REPO. own
 // are those of the configuration, checked; for a name that has some, what is
 // built in does not count. With a host the name's bindings are for that host
 // alone; a name that nothing is known of is then a bearer token in a variable of
 // that name.
 func (s *Services) Find(word string, own []Binding) ([]Binding, error) {
 	name, host, atHost := strings.Cut(word, "@")
+	if name, scope, ok := strings.Cut(word, ":"); ok {
+		return s.scoped(name, scope)
+	}
 	if !ValidSecret(name) {
 		return nil, fmt.Errorf("%q is no name of a secret: lower-case letters, digits, -, _ and ., at most %d", name, maxName)
 	}
@@ -56,6 +62,30 @@ func (s *Services) Find(word string, own []Binding) ([]Binding, error) {
 		return nil, fmt.Errorf("where %s goes is not known: name its host, as %s@HOST, or write a [[binding]] for it (built in: %s)", name, name, strings.Join(s.names(), ", "))
 	case len(found[0].Hosts) == 0:
 		return nil, fmt.Errorf("%s has no host of its own: name it, as %s@HOST, or write a [[binding]] for it", name, name)
+	}
+	return found, nil
+}
+
+var repository = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]*[A-Za-z0-9_-]$`)
+
+// scoped returns what lets a secret be used for one repository.
+func (s *Services) scoped(name, scope string) (found []Binding, err error) {
+	for _, b := range s.Scoped {
+		if b.Secret != name {
+			continue
+		}
+		paths := make([]string, len(b.Paths))
+		for i, p := range b.Paths {
+			paths[i] = strings.ReplaceAll(p, "{}", scope)
+		}
+		b.Paths = paths
+		found = append(found, b)
+	}
+	switch {
+	case len(found) == 0:
+		return nil, fmt.Errorf("%s has no parts that it could be for: NAME:OWNER/REPO is for github", name)
+	case !repository.MatchString(scope) || strings.HasSuffix(strings.ToLower(scope), ".git") || len(scope) > 200:
+		return nil, fmt.Errorf("%q is no repository: write it as OWNER/REPO, without .git", scope)
 	}
 	return found, nil
 }
