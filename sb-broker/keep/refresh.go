@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -116,10 +117,15 @@ func (e endpoint) httpClient() *http.Client {
 	if e.via != nil {
 		via = e.via.Clone()
 	}
-	dialer := &net.Dialer{Timeout: 10 * time.Second}
-	dial := dialer.DialContext
-	if via.DialContext != nil {
-		dial = via.DialContext
+	dial := via.DialContext
+	if dial == nil {
+		dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			host, _, _ := net.SplitHostPort(address)
+			if runtime.GOOS != "linux" {
+				e.tell(audit.Line{Verdict: audit.Allow, Gate: audit.Look, Name: host, Address: "system", Reason: reason.Done, Words: []audit.Word{{Key: "by", Value: "sb"}}})
+			}
+			return (&net.Dialer{Timeout: 10 * time.Second, Resolver: e.resolver(host)}).DialContext(ctx, network, address)
+		}
 	}
 	via.Proxy, via.DisableKeepAlives, via.TLSHandshakeTimeout = nil, true, 10*time.Second
 	via.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -179,7 +185,12 @@ func (c *counted) Write(p []byte) (n int, err error) {
 func (c *counted) Close() error {
 	err := c.Conn.Close()
 	if !c.closed.Swap(true) {
-		c.line.Verdict, c.line.Reason = audit.Close, reason.Done
+		switch {
+		case c.line.Gate == audit.TCP:
+			c.line.Verdict, c.line.Reason = audit.Close, reason.Done
+		case c.down.Load() > 0:
+			c.line.Reason = reason.Done
+		}
 		c.line.Words = []audit.Word{audit.Int("up", c.up.Load()), audit.Int("down", c.down.Load()), audit.Int("ms", time.Since(c.began).Milliseconds()), {Key: "by", Value: "sb"}}
 		c.e.tell(c.line)
 	}
