@@ -173,6 +173,7 @@ type answerer struct {
 	f       *flow
 	set     *scrub.Set
 	upgrade bool // the request asks for another protocol
+	once    sync.Once
 }
 
 // Unwrap is for http.ResponseController.
@@ -210,7 +211,10 @@ func (a *answerer) scrub(h http.Header) {
 	}
 }
 
-func (a *answerer) echoed() { a.f.say(audit.Note, reason.SecretEcho, "") }
+// echoed says, once for each answer, that there was a credential in it.
+func (a *answerer) echoed() {
+	a.once.Do(func() { a.f.say(audit.Note, reason.SecretEcho, "") })
+}
 
 // modify looks an answer through, if there is a secret that could be in it.
 func (a *answerer) modify(res *http.Response) error {
