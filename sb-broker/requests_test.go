@@ -90,8 +90,11 @@ func (w *world) passes(c *http.Client, r *http.Request) answered {
 // not rewritten.
 func TestE1Host(t *testing.T) {
 	w := start(t, echo, anthropic())
-	for _, host := range []string{"other.example", "api.example.evil.example", "api.example:8443", "api.example:0443", "127.0.0.1", "api.example.", "api.example@other.example"} {
+	for _, host := range []string{"other.example", "api.example.evil.example", "api.example:8443", "api.example:0443", "127.0.0.1", "[::1]:443"} {
 		w.refusesRaw("GET / HTTP/1.1\r\nHost: "+host+"\r\n"+key+"\r\n", "host-misdirected")
+	}
+	for _, host := range []string{"api.example.", "api.example@other.example", "api.example:x", "api.example/"} {
+		w.refusesRaw("GET / HTTP/1.1\r\nHost: "+host+"\r\n"+key+"\r\n", "http-malformed")
 	}
 	w.refusesRaw("GET http://api.example/ HTTP/1.1\r\nHost: api.example\r\n"+key+"\r\n", "host-misdirected")
 	w.refusesRaw("GET http://other.example/ HTTP/1.1\r\nHost: api.example\r\n"+key+"\r\n", "http-malformed")
@@ -194,7 +197,7 @@ func TestE4Methods(t *testing.T) {
 		w := start(t, echo, anthropic())
 		for _, m := range []string{"TRACE", "PROPFIND", "FOO", "get", "Get"} {
 			if !http2 && m != strings.ToUpper(m) {
-				w.refuses(w.client(http2), request(m, "/", nil), 403, map[bool]string{true: "not-identified", false: "http-malformed"}[false])
+				w.refuses(w.client(http2), request(m, "/", nil), 403, "http-malformed")
 				continue
 			}
 			w.refuses(w.client(http2), request(m, "/", nil), 405, "http-method")
