@@ -8,7 +8,10 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,6 +19,7 @@ import (
 	"sb/lib/handover"
 	"sb/lib/http1"
 	"sb/lib/reason"
+	"sb/lib/rule"
 )
 
 // flow is one connection: TLS with the guest by a certificate of the sandbox's
@@ -293,6 +297,9 @@ func newRequests(c *tls.Conn, f *flow) *requests {
 
 // judge is asked about each head.
 func (r *requests) judge(req *http1.Request) error {
+	if !isHost(req.Host) {
+		return http1.Refused{Code: reason.HTTPMalformed}
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.given++
@@ -317,10 +324,40 @@ func (r *requests) Read(p []byte) (int, error) {
 		r.refused = err
 		r.mu.Unlock()
 	}
-	if busy {
+	switch {
+	case r.stream.Broken():
+		r.f.end(refused)
+		return 0, io.ErrUnexpectedEOF
+	case busy:
 		return r.listen()
 	}
 	return 0, r.refuse(refused)
+}
+
+// isHost says whether a Host field is a name or an address, perhaps with a port:
+// net/http is not asked about another.
+func isHost(text string) bool {
+	host, port, _ := strings.Cut(text, ":")
+	if _, err := netip.ParseAddrPort(text); err == nil {
+		return true
+	}
+	_, bad := strconv.ParseUint("0"+port, 10, 16)
+	_, noName := rule.ParseName(host)
+	_, noAddr := netip.ParseAddr(strings.Trim(text, "[]"))
+	return bad == nil && (noName == nil || noAddr == nil)
+}
+
+// end says once why the flow ends, and returns that.
+func (f *flow) end(err error) reason.Code {
+	var no http1.Refused
+	errors.As(err, &no)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ended == "" {
+		f.ended = no.Code
+		f.say(audit.Deny, no.Code, "")
+	}
+	return no.Code
 }
 
 // answered is called when the answer to a request has been given.
@@ -351,15 +388,8 @@ func (r *requests) listen() (int, error) {
 
 // refuse answers a request that net/http never saw.
 func (r *requests) refuse(err error) error {
-	var no http1.Refused
-	errors.As(err, &no)
-	r.f.say(audit.Deny, no.Code, "")
-	r.f.mu.Lock()
-	if r.f.ended == "" {
-		r.f.ended = no.Code
-	}
-	r.f.mu.Unlock()
+	code := r.f.end(err)
 	r.Conn.SetWriteDeadline(time.Now().Add(headTime))
-	r.Conn.Write(http1.Forbidden(no.Code, r.f.site.name, ""))
+	r.Conn.Write(http1.Forbidden(code, r.f.site.name, ""))
 	return io.EOF
 }

@@ -124,6 +124,10 @@ func (f *flow) rewrite(pr *httputil.ProxyRequest, p plan, values []string) {
 // refuse answers in the server's place.
 func (f *flow) refuse(w http.ResponseWriter, no refused) {
 	f.say(audit.Deny, no.why, no.what)
+	answerRefusal(w, no)
+}
+
+func answerRefusal(w http.ResponseWriter, no refused) {
 	status := http.StatusForbidden
 	switch no.why {
 	case reason.HostMisdirected:
@@ -141,7 +145,6 @@ func (f *flow) refuse(w http.ResponseWriter, no refused) {
 		text += fmt.Sprintf(" (%q)", no.what)
 	}
 	h := w.Header()
-	clear(h)
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	h.Set("X-Sb-Reason", string(no.why))
 	w.WriteHeader(status)
@@ -161,7 +164,15 @@ func (f *flow) fail(w http.ResponseWriter, r *http.Request, err error) {
 		f.refuse(w, no.refused)
 		return
 	}
-	if r.Context().Err() == nil {
+	f.mu.Lock()
+	ended := f.ended
+	f.mu.Unlock()
+	switch {
+	case ended == reason.HTTPFraming || ended == reason.HTTPMalformed: // of its body
+		w.Header().Set("Connection", "close")
+		answerRefusal(w, refused{why: ended})
+		return
+	case ended == "" && r.Context().Err() == nil:
 		f.say(audit.Note, reason.UpstreamFailed, "")
 	}
 	panic(http.ErrAbortHandler)
@@ -173,6 +184,7 @@ type answerer struct {
 	f       *flow
 	set     *scrub.Set
 	upgrade bool // the request asks for another protocol
+	once    sync.Once
 }
 
 // Unwrap is for http.ResponseController.
@@ -210,7 +222,10 @@ func (a *answerer) scrub(h http.Header) {
 	}
 }
 
-func (a *answerer) echoed() { a.f.say(audit.Note, reason.SecretEcho, "") }
+// echoed says, once for each answer, that there was a credential in it.
+func (a *answerer) echoed() {
+	a.once.Do(func() { a.f.say(audit.Note, reason.SecretEcho, "") })
+}
 
 // modify looks an answer through, if there is a secret that could be in it.
 func (a *answerer) modify(res *http.Response) error {

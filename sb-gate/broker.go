@@ -259,13 +259,9 @@ func (h *handed) ending(err error) reason.Code {
 	}
 }
 
-// say writes what sb-broker says about the flow.
+// say writes what sb-broker says about the flow. What it says of one that is over
+// it did before.
 func (f *flow) say(s handover.Say) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.over {
-		return
-	}
 	line := f.line(s.Verdict, s.Reason)
 	line.Gate, line.Rule = audit.Broker, s.What
 	f.g.log.Fold(line)

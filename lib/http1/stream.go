@@ -18,6 +18,8 @@ type Stream struct {
 	open  int                  // bytes at the beginning of buf that may be handed out
 	left  int64                // bytes behind them that are of a body or chunk, whatever they are
 	next  func() error         // reads on, when nothing is open
+
+	broken bool
 }
 
 // NewStream reads requests from a client.
@@ -59,8 +61,9 @@ func (s *Stream) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Idle says that what comes next is a request's head.
-func (s *Stream) Idle() bool { return s.open == 0 && s.left == 0 && len(s.buf) == 0 }
+// Broken says whether what was refused is a body, the beginning of which was handed
+// out, and not the next request.
+func (s *Stream) Broken() bool { return s.broken }
 
 // Raw hands out everything from now on as it comes: the server has switched to
 // another protocol.
@@ -179,7 +182,7 @@ func (s *Stream) chunk() error {
 	}
 	n, _, err := chunkSize(bufio.NewReader(bytes.NewReader(s.buf[:size])))
 	if err != nil {
-		return s.refused(err)
+		return s.breaks(err)
 	}
 	s.open = size
 	if s.left, s.next = n, s.chunkEnd; n == 0 {
@@ -195,7 +198,7 @@ func (s *Stream) chunkEnd() error {
 		return s.inBody(err)
 	}
 	if !bytes.Equal(s.buf[:size], []byte("\r\n")) {
-		return s.refused(refuse(reason.HTTPFraming))
+		return s.breaks(refuse(reason.HTTPFraming))
 	}
 	s.open, s.next = size, s.chunk
 	return nil
@@ -213,17 +216,23 @@ func (s *Stream) trailers() error {
 		return s.inBody(err)
 	}
 	if err := trailers(io.Discard, bufio.NewReader(bytes.NewReader(s.buf[:size]))); err != nil {
-		return s.refused(err)
+		return s.breaks(err)
 	}
 	s.open, s.next = size, s.head
 	return nil
+}
+
+// breaks is refused in the middle of a body.
+func (s *Stream) breaks(err error) error {
+	s.broken = true
+	return s.refused(err)
 }
 
 // inBody is the error of a body that is not whole.
 func (s *Stream) inBody(err error) error {
 	switch {
 	case err == refuse(reason.HTTPTooLong):
-		return s.refused(refuse(reason.HTTPFraming))
+		return s.breaks(refuse(reason.HTTPFraming))
 	case err == io.EOF:
 		return io.ErrUnexpectedEOF
 	}
