@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"sb/lib/fd"
@@ -69,7 +71,14 @@ func (r *runner) prepare(s *sandbox, h *session.Host) error {
 
 // prepareGuest prepares the guest and waits until that is done.
 func prepareGuest(ctx context.Context, h *session.Host, m *manifest.Manifest, certificate []byte) error {
-	p, err := h.Start(session.Command{User: m.Run.User, Prepare: &session.Prepare{Trust: string(certificate), Files: m.Run.Files}}, io.Discard, io.Discard)
+	files := map[string]string{}
+	for path, text := range m.Run.Files {
+		if rest, ok := strings.CutPrefix(path, "~/"); ok && strings.HasPrefix(m.Run.Env["HOME"], "/") {
+			path = filepath.Join(m.Run.Env["HOME"], rest)
+		}
+		files[path] = text
+	}
+	p, err := h.Start(session.Command{User: m.Run.User, Prepare: &session.Prepare{Trust: string(certificate), Files: files}}, io.Discard, io.Discard)
 	if err != nil {
 		return &streamEnd{err}
 	}

@@ -3,6 +3,7 @@ package live
 import (
 	"encoding/base64"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -141,5 +142,44 @@ func TestSecretByHand(t *testing.T) {
 	out, _ := byHand.CombinedOutput()
 	if !strings.Contains(string(out), "authorization "+world.Digest("Bearer "+aSecret)+"\n") || !strings.Contains(string(out), "\n0\n") {
 		t.Errorf("the script\n%s\nprints\n%s", text, out)
+	}
+}
+
+// TestSignIn: the sign-ins of clients on this host serve a guest that holds
+// placeholders in their form, in a variable and in a file of the user's own there.
+func TestSignIn(t *testing.T) {
+	t.Parallel()
+	claim(t, "sign-in")
+	home := t.TempDir()
+	for file, text := range map[string]string{
+		".claude/.credentials.json": `{"claudeAiOauth":{"accessToken":"` + aSecret + `-claude","refreshToken":"` + aSecret + `-refresh","expiresAt":4070908800000}}`,
+		".codex/auth.json":          `{"auth_mode":"chatgpt","OPENAI_API_KEY":null,"tokens":{"id_token":"i","access_token":"` + aSecret + `-codex","refresh_token":"` + aSecret + `-refresh","account_id":"account-of-the-user"}}`,
+	} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(home, file)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(home, file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	config := fmt.Sprintf("secrets = [\"claude@keys.example.org\", \"codex\"]\n[broker]\nroots = [%q]\n", filepath.Join(world.Dir(), "ca.pem"))
+	r := run(t, box{config: config, env: []string{"HOME=" + home, "CLAUDE_CONFIG_DIR=", "CODEX_HOME="}, flags: []string{"--user=65534:65534", "-e", "HOME=/tmp"}, script: `
+echo "== seen"; curl -sS --max-time 20 -H "Authorization: Bearer $CLAUDE_CODE_OAUTH_TOKEN" https://keys.example.org/seen
+echo "== variable"; echo "$CLAUDE_CODE_OAUTH_TOKEN"
+echo "== file"; find / -xdev -path '*/.codex/auth.json' -exec ls -ln {} + 2>/dev/null
+echo "== text"; find / -xdev -path '*/.codex/auth.json' -exec cat {} + 2>/dev/null; true
+`})
+	r.ok(t)
+	if got := r.section("seen"); !strings.Contains(got, "authorization "+world.Digest("Bearer "+aSecret+"-claude")+"\n") {
+		t.Errorf("the server got %s", got)
+	}
+	if got := r.section("variable"); !strings.HasPrefix(got, "sk-ant-oat01-") {
+		t.Errorf("the variable holds %q", got)
+	}
+	if got := r.section("file"); !strings.HasPrefix(got, "-rw------- 1 65534 65534 ") || !strings.Contains(got, " /tmp/.codex/auth.json") {
+		t.Errorf("the file is %q", got)
+	}
+	if got := r.section("text"); !strings.Contains(got, `"access_token":"ey`) || strings.Contains(r.stdout, aSecret) || strings.Contains(r.stdout, "account-of-the-user") {
+		t.Errorf("the file holds %s", got)
 	}
 }
