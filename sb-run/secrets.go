@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -44,7 +43,7 @@ func addSecrets(m *manifest.Manifest, o *options, c *config, p *profile) error {
 		done = append(done, word)
 		found, err := services.Find(word, c.Bindings)
 		if err != nil {
-			return say.Usage("--secret %s: %w", word, err)
+			return say.Usage("secret %s: %w", word, err)
 		}
 		for _, b := range found {
 			if placeholders[b.Secret] == "" {
@@ -234,33 +233,58 @@ func secretNames(m *manifest.Manifest) (names []string) {
 // outOfReach refuses a secret whose source the guest could read, or change, where
 // it is shared.
 func outOfReach(m *manifest.Manifest, c *config) error {
-	readable := slices.Clone(m.Shares)
-	for i := range readable {
-		readable[i].ReadOnly = false
-	}
-	check := func(what string, s binding.Source) error {
-		if s.Kind != "file" && s.Kind != "cmd" {
-			return nil
-		}
-		path, in := s.Words[0], m.Shares
-		if s.Kind == "file" {
-			in = readable
-		} else if found, err := exec.LookPath(path); err == nil {
-			path = found
-		} else if errors.Is(err, exec.ErrNotFound) {
-			return nil // the keeper says so
-		}
-		if host, found := keep.Inside(in, homePath(path)); found {
-			return say.WithHint(fmt.Errorf("%s: its source %s lies in %s, which is shared with the guest", what, s, host), "keep it elsewhere: sb-run secret set")
-		}
-		return nil
-	}
 	for _, name := range secretNames(m) {
-		if err := check("the secret "+name, c.Sources[name]); err != nil {
+		s, written := c.Sources[name]
+		if dir := signIn(name); dir != "" && !written {
+			s = binding.Source{Kind: "file", Words: []string{dir}}
+		}
+		if err := apart(m.Shares, "the secret "+name, s); err != nil {
 			return err
 		}
 	}
-	return check("the key of the secrets", c.Store.Key)
+	if len(m.Credentials) == 0 {
+		return nil
+	}
+	return apart(m.Shares, "the key of the secrets", c.Store.Key)
+}
+
+// apart says whether a source lies where no share has it: a file that the guest
+// could read, a program or a script of it that the guest could change.
+func apart(shares []manifest.Share, what string, s binding.Source) error {
+	paths := []string{}
+	switch s.Kind {
+	case "file":
+		shares, paths = slices.Clone(shares), s.Words
+		for i := range shares {
+			shares[i].ReadOnly = false // to read it is enough
+		}
+	case "cmd":
+		if found, err := exec.LookPath(s.Words[0]); err == nil {
+			paths = append(paths, found)
+		}
+		for _, word := range s.Words[1:] {
+			if _, err := os.Stat(homePath(word)); err == nil {
+				paths = append(paths, word)
+			}
+		}
+	}
+	for _, path := range paths {
+		if host, found := keep.Inside(shares, homePath(path)); found {
+			return say.WithHint(fmt.Errorf("%s: %s, which it is read from, lies in %s, which is shared with the guest", what, path, host), "keep it elsewhere: sb-run secret set")
+		}
+	}
+	return nil
+}
+
+// signIn is the directory in which a client keeps the sign-in of that name.
+func signIn(name string) string {
+	switch strings.TrimSuffix(name, "-account") {
+	case "claude":
+		return first(os.Getenv("CLAUDE_CONFIG_DIR"), "~/.claude")
+	case "codex":
+		return first(os.Getenv("CODEX_HOME"), "~/.codex")
+	}
+	return ""
 }
 
 func homePath(path string) string {

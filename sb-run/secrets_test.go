@@ -84,8 +84,8 @@ func TestSecretHosts(t *testing.T) {
 		}
 	}
 	for args, want := range map[string]string{
-		"--secret=unheard-of":          "--secret unheard-of: where unheard-of goes is not known",
-		"--secret=npm":                 "--secret npm: npm has no host of its own",
+		"--secret=unheard-of":          "secret unheard-of: where unheard-of goes is not known",
+		"--secret=npm":                 "secret npm: npm has no host of its own",
 		"--secret=Anthropic":           `"Anthropic" is no name of a secret`,
 		"--secret=anthropic@*.example": "'*'",
 	} {
@@ -272,6 +272,8 @@ func TestSecretInShare(t *testing.T) {
 		{"cmd:" + s.work + "/tool", "-w=" + s.work, 125},
 		{"cmd:" + s.work + "/tool", "-v=" + s.work + ":/x:ro", 0},
 		{"cmd:" + other + "/tool", "-w=" + s.work, 0},
+		{"cmd:sh " + s.work + "/tool", "-w=" + s.work, 125},
+		{"cmd:sh " + other + "/tool " + s.work + "/none", "-w=" + s.work, 0},
 	} {
 		s.config("[source]\nanthropic = \"" + c.source + "\"\n")
 		got := s.run("img", "--secret", "anthropic", c.share, "--", "true")
@@ -279,6 +281,10 @@ func TestSecretInShare(t *testing.T) {
 			t.Errorf("%s, %s: %s", c.source, c.share, got.stderr)
 		}
 	}
+	s.config("")
+	s.env = append(s.env, "CLAUDE_CONFIG_DIR="+s.work)
+	s.run("img", "--secret", "claude", "-v="+s.work+":/x:ro", "--", "true").want(t, 125, "which is shared with the guest")
+	s.run("img", "--secret", "anthropic", "-v="+s.work+":/x:ro", "--", "true").want(t, 0)
 }
 
 // TestSecretFromDescriptor: a descriptor of the user's reaches the keeper, and

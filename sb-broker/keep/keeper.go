@@ -93,6 +93,9 @@ func (k *keeper) read(ctx context.Context, name string) (value []byte, where str
 	where, read := k.find(name)
 	if read == nil {
 		err = say.WithHint(fault{"missing", errors.New("there is none")}, "sb-run secret set %s keeps one", name)
+		if other := map[string]string{"anthropic": "claude", "openai": "codex"}[name]; k.logins[other] != nil && k.logins[other].there() {
+			err = say.WithHint(err, "%s is signed in on this host: --secret %s uses that", k.logins[other].client, other)
+		}
 		if l, ok := k.logins[accountOf(name)]; ok {
 			err = say.WithHint(fault{"missing", fmt.Errorf("nobody is signed in: %s is not there", l.path)}, "sign in with %s on this host, or keep a token: sb-run secret set %s", l.client, name)
 		}

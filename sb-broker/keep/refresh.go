@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -72,7 +73,9 @@ func (e endpoint) refresh(ctx context.Context, t *tokens) (r refreshed, err erro
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json")
-	answer, err := e.httpClient().Do(req)
+	var open sync.WaitGroup
+	defer open.Wait() // the line of its end is written before this is over
+	answer, err := e.httpClient(&open).Do(req)
 	if err != nil {
 		var wrapped *url.Error
 		if errors.As(err, &wrapped) {
@@ -112,7 +115,7 @@ func protocolError(text []byte) string {
 
 // httpClient follows no redirect: what is sent is for one server. No proxy of the
 // environment is asked: what is dialled is what the log says.
-func (e endpoint) httpClient() *http.Client {
+func (e endpoint) httpClient(open *sync.WaitGroup) *http.Client {
 	via := &http.Transport{}
 	if e.via != nil {
 		via = e.via.Clone()
@@ -129,16 +132,16 @@ func (e endpoint) httpClient() *http.Client {
 	}
 	via.Proxy, via.DisableKeepAlives, via.TLSHandshakeTimeout = nil, true, 10*time.Second
 	via.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
-		return e.dial(ctx, dial, network, address)
+		return e.dial(ctx, dial, address, open)
 	}
 	return &http.Client{Transport: via, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
 // dial opens a connection that is in the log, with its bytes.
-func (e endpoint) dial(ctx context.Context, dial func(context.Context, string, string) (net.Conn, error), network, address string) (net.Conn, error) {
+func (e endpoint) dial(ctx context.Context, dial func(context.Context, string, string) (net.Conn, error), address string, open *sync.WaitGroup) (net.Conn, error) {
 	host, _, _ := net.SplitHostPort(address)
 	line := audit.Line{Time: time.Now(), Gate: audit.TCP, Name: host, Words: []audit.Word{{Key: "by", Value: "sb"}}}
-	conn, err := dial(ctx, network, address)
+	conn, err := dial(ctx, "tcp", address)
 	if err != nil {
 		line.Verdict, line.Reason = audit.Dial, reason.ConnectFailed
 		e.tell(line)
@@ -149,7 +152,8 @@ func (e endpoint) dial(ctx context.Context, dial func(context.Context, string, s
 		conn.Close()
 		return nil, fmt.Errorf("write to the audit log: %w", err)
 	}
-	return &counted{Conn: conn, e: e, line: line, began: time.Now()}, nil
+	open.Add(1)
+	return &counted{Conn: conn, e: e, line: line, began: time.Now(), ended: open.Done}, nil
 }
 
 func (e endpoint) tell(l audit.Line) error {
@@ -168,6 +172,7 @@ type counted struct {
 	began    time.Time
 	up, down atomic.Int64
 	closed   atomic.Bool
+	ended    func() // nil: nobody waits
 }
 
 func (c *counted) Read(p []byte) (n int, err error) {
@@ -193,6 +198,9 @@ func (c *counted) Close() error {
 		}
 		c.line.Words = []audit.Word{audit.Int("up", c.up.Load()), audit.Int("down", c.down.Load()), audit.Int("ms", time.Since(c.began).Milliseconds()), {Key: "by", Value: "sb"}}
 		c.e.tell(c.line)
+		if c.ended != nil {
+			c.ended()
+		}
 	}
 	return err
 }

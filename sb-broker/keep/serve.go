@@ -107,6 +107,7 @@ func (k *keeper) takeGiven(words, names []string) error {
 		if err != nil {
 			return err
 		}
+		f.Seek(0, io.SeekStart) // a file may have been read by the keeper before this one
 		value, err := io.ReadAll(io.LimitReader(f, most))
 		f.Close()
 		if err != nil {

@@ -58,6 +58,7 @@ func trust(certificate []byte) error {
 	if block == nil {
 		return errors.New("it is none")
 	}
+	before, _ := os.ReadFile(session.TrustedFile) // of a broker that is no more
 	if err := replace(session.TrustedFile, certificate); err != nil {
 		return err
 	}
@@ -67,7 +68,7 @@ func trust(certificate []byte) error {
 		if err != nil {
 			continue
 		}
-		if err := appendTo(real, certificate); err != nil {
+		if err := exchange(real, before, certificate); err != nil {
 			return err
 		}
 		if first == session.TrustedFile {
@@ -88,11 +89,16 @@ func trust(certificate []byte) error {
 	return trustInJava(first, block.Bytes)
 }
 
-// appendTo adds the certificate to a file that does not have it.
-func appendTo(path string, certificate []byte) error {
+// exchange adds a certificate to the end of a file, and takes the one before it away.
+func exchange(path string, before, certificate []byte) error {
 	text, err := os.ReadFile(path)
-	if err != nil || bytes.Contains(text, bytes.TrimSpace(certificate)) {
+	if err != nil {
 		return err
+	}
+	for _, old := range [][]byte{before, certificate} {
+		if len(old) > 0 {
+			text = bytes.ReplaceAll(text, old, nil)
+		}
 	}
 	if len(text) > 0 && text[len(text)-1] != '\n' {
 		text = append(text, '\n')
