@@ -20,7 +20,7 @@ import (
 // testKeeper is a keeper with a store of its own, without a keychain and sign-ins.
 func testKeeper(t *testing.T) *keeper {
 	t.Helper()
-	absent := func() error { return errors.New("this session has no keychain") }
+	absent := func() error { return errNoKeychain }
 	return &keeper{services: binding.BuiltIn(), dir: t.TempDir(), given: map[int][]byte{}, keys: keychain{there: absent, limit: time.Second},
 		settings: binding.Settings{Sources: map[string]binding.Source{}}}
 }
@@ -174,8 +174,10 @@ func TestKeychain(t *testing.T) {
 	k.keys.load = func(_, _ string) (string, error) { <-locked; return "", nil }
 	wantFault(t, k, "a", "locked", "the keychain did not answer within 50ms")
 	close(locked)
-	k.keys.load = func(_, _ string) (string, error) { return "", errors.New("org.freedesktop.DBus.Error.ServiceUnknown") }
-	wantFault(t, k, "a", "failed", "ServiceUnknown")
+	for text, code := range map[string]string{"failed to unlock correct collection '/x'": "locked", "The name org.freedesktop.secrets was not provided by any .service files": "failed", "broken pipe": "failed"} {
+		k.keys.load = func(_, _ string) (string, error) { return "", errors.New(text) }
+		wantFault(t, k, "a", code, "keychain")
+	}
 	k.keys.load = load
 	kept["a"] = "number-two"
 	wantRead(t, k, "a", "number-two")
@@ -191,6 +193,16 @@ func TestKeychain(t *testing.T) {
 	wantRead(t, k, "a", "number-three")
 	if err := k.forget(ctx, "a", k.kept("a")); err != nil {
 		t.Fatal(err)
+	}
+	// A session bus without a keychain is as none, unless one is asked for.
+	k.settings.Store.Kind = ""
+	k.keys.save = func(_, _, _ string) error { return errors.New("The name was not provided by any .service files") }
+	if kind, err := k.keep(ctx, "b", []byte("number-four")); err != nil || kind != inFile {
+		t.Error(kind, err)
+	}
+	k.settings.Store.Kind = "keychain"
+	if kind, err := k.keep(ctx, "c", []byte("number-five")); err == nil || k.kept("c") != "" {
+		t.Error(kind, err)
 	}
 	wantFault(t, k, "a", "missing", "there is none")
 }

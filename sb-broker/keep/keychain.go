@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"time"
 
 	"sb/lib/say"
@@ -30,6 +31,8 @@ type keychain struct {
 	limit time.Duration
 }
 
+var errNoKeychain = errors.New("this session has no keychain")
+
 func systemKeychain() keychain {
 	return keychain{keychainThere, keyring.Get, keyring.Set, keyring.Delete, keychainTime}
 }
@@ -43,7 +46,7 @@ func keychainThere() error {
 	if _, err := os.Stat(filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "bus")); err == nil && os.Getenv("XDG_RUNTIME_DIR") != "" {
 		return nil
 	}
-	return errors.New("this session has no D-Bus, so no keychain")
+	return errNoKeychain
 }
 
 func (c keychain) get(ctx context.Context, name string) ([]byte, error) {
@@ -81,6 +84,12 @@ func (c keychain) ask(ctx context.Context, do func() ([]byte, error)) ([]byte, e
 		return nil, fault{"missing", errors.New("it is not in the keychain any more")}
 	case errors.Is(err, keyring.ErrSetDataTooBig):
 		return nil, fault{"bad-value", errors.New("it is too long for the keychain")}
+	}
+	switch text := err.Error(); {
+	case strings.Contains(text, "unlock"):
+		return nil, say.WithHint(fault{"locked", errors.New("the keychain is locked")}, "unlock it and try again")
+	case strings.Contains(text, "ServiceUnknown"), strings.Contains(text, "not provided by any .service files"):
+		return nil, fault{"failed", errNoKeychain}
 	}
 	return nil, fault{"failed", fmt.Errorf("the keychain: %w", err)}
 }

@@ -58,17 +58,17 @@ func cutLast(s string) (before, after string, ok bool) {
 
 // keep keeps a secret, in the place of one of that name, and says where.
 func (k *keeper) keep(ctx context.Context, name string, value []byte) (kind string, err error) {
-	kind = k.settings.Store.Kind
-	if kind == "file" || kind == "" && k.keys.there() != nil {
+	kind, err = inKeychain, errNoKeychain
+	if k.settings.Store.Kind != "file" {
+		if err = k.keys.set(ctx, name, value); err == nil {
+			err = writeFile(k.file(name, inKeychain), nil)
+		}
+	}
+	if errors.Is(err, errNoKeychain) && k.settings.Store.Kind != "keychain" {
 		kind = inFile
 		var text []byte
 		if text, err = k.encrypt(ctx, value); err == nil {
 			err = writeFile(k.file(name, inFile), text)
-		}
-	} else {
-		kind = inKeychain
-		if err = k.keys.set(ctx, name, value); err == nil {
-			err = writeFile(k.file(name, inKeychain), nil)
 		}
 	}
 	if err != nil {
