@@ -18,6 +18,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -90,6 +91,12 @@ func (h *hands) last(t *testing.T) *http.Request {
 // start runs a broker with a server that handler answers for.
 func start(t *testing.T, handler http.HandlerFunc, bindings ...binding.Binding) *world {
 	t.Helper()
+	return startTLS(t, &tls.Config{NextProtos: []string{"h2", "http/1.1"}}, handler, bindings...)
+}
+
+// startTLS is start with a server of another kind.
+func startTLS(t *testing.T, config *tls.Config, handler http.HandlerFunc, bindings ...binding.Binding) *world {
+	t.Helper()
 	w := &world{t: t, hands: &hands{}, secrets: map[string]string{"anthropic": secret, "openai": secret}, ends: map[uint64]chan string{}, more: make(chan struct{})}
 	w.server = httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w.hands.mu.Lock()
@@ -97,9 +104,11 @@ func start(t *testing.T, handler http.HandlerFunc, bindings ...binding.Binding) 
 		w.hands.mu.Unlock()
 		handler(rw, r)
 	}))
-	w.server.EnableHTTP2 = true
+	w.server.EnableHTTP2 = slices.Contains(config.NextProtos, "h2")
 	w.server.Config.ErrorLog = log.New(io.Discard, "", 0)
-	w.server.TLS = &tls.Config{Certificates: []tls.Certificate{theWorld().certificate(apiName, "other.example", "api2.example")}}
+	if w.server.TLS = config; config.Certificates == nil {
+		config.Certificates = []tls.Certificate{theWorld().certificate(apiName, "other.example", "api2.example")}
+	}
 	w.server.StartTLS()
 	t.Cleanup(w.server.Close)
 	b, err := newBroker(bindings, theWorld().pool)
