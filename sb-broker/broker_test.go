@@ -9,6 +9,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"log"
@@ -335,6 +336,7 @@ type answered struct {
 	header http.Header
 	body   string
 	proto  int
+	last   bool // of its connection
 }
 
 func (w *world) ask(c *http.Client, req *http.Request) answered {
@@ -348,7 +350,7 @@ func (w *world) ask(c *http.Client, req *http.Request) answered {
 	if err != nil {
 		w.t.Fatalf("%s %s: body: %v", req.Method, req.URL, err)
 	}
-	return answered{res.StatusCode, res.Header, string(body), res.ProtoMajor}
+	return answered{res.StatusCode, res.Header, string(body), res.ProtoMajor, res.Close}
 }
 
 // request is one with the placeholder where anthropic's goes.
@@ -409,4 +411,22 @@ func (c *ca) certificateAt(from time.Time, names ...string) tls.Certificate {
 		panic(err)
 	}
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// selfSigned is a certificate that nobody vouches for, and its key, in PEM.
+func selfSigned() (cert, key []byte) {
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		panic(err)
+	}
+	tmpl := &x509.Certificate{SerialNumber: big.NewInt(3), DNSNames: []string{apiName}, NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &k.PublicKey, k)
+	if err != nil {
+		panic(err)
+	}
+	text, err := x509.MarshalPKCS8PrivateKey(k)
+	if err != nil {
+		panic(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text})
 }
