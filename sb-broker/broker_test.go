@@ -58,6 +58,8 @@ type world struct {
 	trust  *x509.CertPool // what the guest trusts: the sandbox's authority
 	server *httptest.Server
 	hands  *hands
+	port   uint16 // that the guest dialled
+	pem    []byte // trust as a file
 
 	mu      sync.Mutex
 	next    uint64
@@ -98,7 +100,7 @@ func start(t *testing.T, handler http.HandlerFunc, bindings ...binding.Binding) 
 // startTLS is start with a server of another kind.
 func startTLS(t *testing.T, config *tls.Config, handler http.HandlerFunc, bindings ...binding.Binding) *world {
 	t.Helper()
-	w := &world{t: t, hands: &hands{}, secrets: map[string]string{"anthropic": secret, "openai": secret}, ends: map[uint64]chan string{}, more: make(chan struct{})}
+	w := &world{t: t, port: 443, hands: &hands{}, secrets: map[string]string{"anthropic": secret, "openai": secret}, ends: map[uint64]chan string{}, more: make(chan struct{})}
 	w.server = httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w.hands.mu.Lock()
 		w.hands.reqs = append(w.hands.reqs, r)
@@ -138,7 +140,7 @@ func startTLS(t *testing.T, config *tls.Config, handler http.HandlerFunc, bindin
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.trust = x509.NewCertPool()
+	w.pem, w.trust = text, x509.NewCertPool()
 	if !w.trust.AppendCertsFromPEM(text) || strings.Contains(string(text), "PRIVATE") {
 		t.Fatalf("the certificate is %q", text)
 	}
@@ -285,7 +287,7 @@ func (w *world) hand(name, addr string) *handed {
 	id, end := w.next, make(chan string, 1)
 	w.ends[id] = end
 	w.mu.Unlock()
-	if err := w.wire.Hand(id, name, netip.MustParseAddrPort("192.0.2.1:443"), int(far.Fd()), int(file.Fd())); err != nil {
+	if err := w.wire.Hand(id, name, netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), w.port), int(far.Fd()), int(file.Fd())); err != nil {
 		w.t.Fatal(err)
 	}
 	far.Close()
