@@ -9,6 +9,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"log"
@@ -18,6 +19,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -56,6 +58,8 @@ type world struct {
 	trust  *x509.CertPool // what the guest trusts: the sandbox's authority
 	server *httptest.Server
 	hands  *hands
+	port   uint16 // that the guest dialled
+	pem    []byte // trust as a file
 
 	mu      sync.Mutex
 	next    uint64
@@ -90,16 +94,24 @@ func (h *hands) last(t *testing.T) *http.Request {
 // start runs a broker with a server that handler answers for.
 func start(t *testing.T, handler http.HandlerFunc, bindings ...binding.Binding) *world {
 	t.Helper()
-	w := &world{t: t, hands: &hands{}, secrets: map[string]string{"anthropic": secret, "openai": secret}, ends: map[uint64]chan string{}, more: make(chan struct{})}
+	return startTLS(t, &tls.Config{NextProtos: []string{"h2", "http/1.1"}}, handler, bindings...)
+}
+
+// startTLS is start with a server of another kind.
+func startTLS(t *testing.T, config *tls.Config, handler http.HandlerFunc, bindings ...binding.Binding) *world {
+	t.Helper()
+	w := &world{t: t, port: 443, hands: &hands{}, secrets: map[string]string{"anthropic": secret, "openai": secret}, ends: map[uint64]chan string{}, more: make(chan struct{})}
 	w.server = httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w.hands.mu.Lock()
 		w.hands.reqs = append(w.hands.reqs, r)
 		w.hands.mu.Unlock()
 		handler(rw, r)
 	}))
-	w.server.EnableHTTP2 = true
+	w.server.EnableHTTP2 = slices.Contains(config.NextProtos, "h2")
 	w.server.Config.ErrorLog = log.New(io.Discard, "", 0)
-	w.server.TLS = &tls.Config{Certificates: []tls.Certificate{theWorld().certificate(apiName, "other.example", "api2.example")}}
+	if w.server.TLS = config; config.Certificates == nil {
+		config.Certificates = []tls.Certificate{theWorld().certificate(apiName, "other.example", "api2.example")}
+	}
 	w.server.StartTLS()
 	t.Cleanup(w.server.Close)
 	b, err := newBroker(bindings, theWorld().pool)
@@ -128,7 +140,7 @@ func start(t *testing.T, handler http.HandlerFunc, bindings ...binding.Binding) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.trust = x509.NewCertPool()
+	w.pem, w.trust = text, x509.NewCertPool()
 	if !w.trust.AppendCertsFromPEM(text) || strings.Contains(string(text), "PRIVATE") {
 		t.Fatalf("the certificate is %q", text)
 	}
@@ -275,7 +287,7 @@ func (w *world) hand(name, addr string) *handed {
 	id, end := w.next, make(chan string, 1)
 	w.ends[id] = end
 	w.mu.Unlock()
-	if err := w.wire.Hand(id, name, netip.MustParseAddrPort("192.0.2.1:443"), int(far.Fd()), int(file.Fd())); err != nil {
+	if err := w.wire.Hand(id, name, netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), w.port), int(far.Fd()), int(file.Fd())); err != nil {
 		w.t.Fatal(err)
 	}
 	far.Close()
@@ -326,6 +338,7 @@ type answered struct {
 	header http.Header
 	body   string
 	proto  int
+	last   bool // of its connection
 }
 
 func (w *world) ask(c *http.Client, req *http.Request) answered {
@@ -339,7 +352,7 @@ func (w *world) ask(c *http.Client, req *http.Request) answered {
 	if err != nil {
 		w.t.Fatalf("%s %s: body: %v", req.Method, req.URL, err)
 	}
-	return answered{res.StatusCode, res.Header, string(body), res.ProtoMajor}
+	return answered{res.StatusCode, res.Header, string(body), res.ProtoMajor, res.Close}
 }
 
 // request is one with the placeholder where anthropic's goes.
@@ -400,4 +413,22 @@ func (c *ca) certificateAt(from time.Time, names ...string) tls.Certificate {
 		panic(err)
 	}
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// selfSigned is a certificate that nobody vouches for, and its key, in PEM.
+func selfSigned() (cert, key []byte) {
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		panic(err)
+	}
+	tmpl := &x509.Certificate{SerialNumber: big.NewInt(3), DNSNames: []string{apiName}, NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &k.PublicKey, k)
+	if err != nil {
+		panic(err)
+	}
+	text, err := x509.MarshalPKCS8PrivateKey(k)
+	if err != nil {
+		panic(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text})
 }

@@ -237,7 +237,7 @@ func (f *flow) answer(guest *tls.Conn) {
 			go srv.Shutdown(context.Background())
 		}
 	})
-	l := &oneConn{c: c, closed: f.closed}
+	l := &oneConn{c: c, closed: f.closed, ended: make(chan struct{})}
 	srv.Serve(l)
 	if c := l.take(); c != nil {
 		c.Close() // the server had ended before it was asked anything
@@ -249,7 +249,9 @@ func (f *flow) answer(guest *tls.Conn) {
 type oneConn struct {
 	mu     sync.Mutex
 	c      net.Conn
-	closed chan struct{}
+	closed chan struct{} // with the connection
+	ended  chan struct{} // by Close
+	once   sync.Once
 }
 
 // Accept implements net.Listener.
@@ -257,7 +259,10 @@ func (l *oneConn) Accept() (net.Conn, error) {
 	if c := l.take(); c != nil {
 		return c, nil
 	}
-	<-l.closed
+	select {
+	case <-l.closed:
+	case <-l.ended:
+	}
 	return nil, net.ErrClosed
 }
 
@@ -270,7 +275,10 @@ func (l *oneConn) take() net.Conn {
 }
 
 // Close implements net.Listener. The connection goes on.
-func (l *oneConn) Close() error { return nil }
+func (l *oneConn) Close() error {
+	l.once.Do(func() { close(l.ended) })
+	return nil
+}
 
 // Addr implements net.Listener.
 func (l *oneConn) Addr() net.Addr { return &net.UnixAddr{} }

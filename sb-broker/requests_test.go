@@ -32,7 +32,7 @@ func (w *world) reads(in *bufio.Reader) answered {
 	if err != nil {
 		w.t.Fatalf("no whole answer: %v", err)
 	}
-	return answered{res.StatusCode, res.Header, string(body), res.ProtoMajor}
+	return answered{res.StatusCode, res.Header, string(body), res.ProtoMajor, res.Close}
 }
 
 const key = "X-Api-Key: " + placeholder + "\r\n"

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"os"
 	"os/signal"
 	"slices"
@@ -57,6 +58,7 @@ func run(args []string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", *file, err)
 	}
+	log.SetOutput(io.Discard) // net/http logs there what servers say, which may be a secret
 	if err := confineSelf(); err != nil {
 		return err
 	}
