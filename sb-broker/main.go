@@ -1,20 +1,21 @@
-// Sb-broker will put credentials into requests on the host, so that a sandbox
-// never holds them. It does not do so yet, and refuses to start: a sandbox that
-// asks for it gets none, rather than one without what it asked for.
+// Sb-broker puts credentials into requests on the host, so that a sandbox never
+// holds them. The gate hands it the connections for names that a credential is
+// bound to; it ends TLS on both sides of them, puts a credential where its
+// placeholder was presented, and puts the placeholder where a server sends the
+// credential back. It dials nothing and opens nothing.
 package main
 
 import (
-	"fmt"
-
 	"sb/lib/say"
+	"sb/sb-broker/keep"
 )
 
-func main() { say.Main("sb-broker", run) }
+func main() { say.Main("sb-broker", dispatch) }
 
-func run(args []string) error {
-	flags := say.Flags("sb-broker", "", "Puts credentials into requests for bound names. Not part of this release.")
-	if err := say.Parse(flags, args); err != nil {
-		return err
+// dispatch tells the keeper, a process of its own, from the broker.
+func dispatch(args []string) error {
+	if len(args) > 0 && args[0] == "keep" {
+		return keep.Main(args[1:])
 	}
-	return fmt.Errorf("sb-broker is not part of this release: nothing is done")
+	return run(args)
 }

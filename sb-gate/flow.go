@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,6 +30,7 @@ type flow struct {
 
 	mu      sync.Mutex
 	guest   *guestConn          // nil until its handshake is complete
+	inner   *net.UnixConn       // the pair to sb-broker, which serves it; nil: the gate does
 	also    map[rule.Name]*also // the names besides the handle's that its bytes are for
 	proven  bool                // its bytes are TLS or HTTP
 	allowed bool                // its allow line is in the log
@@ -266,6 +268,9 @@ func (f *flow) end(why reason.Code, outer func() (up, down int64)) bool {
 		return false
 	}
 	f.over = true
+	if f.inner != nil {
+		f.inner.Close()
+	}
 	up, down := outer()
 	by := audit.Word{Key: "by", Value: "guest"}
 	if !f.allowed {

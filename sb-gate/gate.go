@@ -59,6 +59,7 @@ type gate struct {
 	flows  *flows
 	ping   *pinger
 	ech    *echTable // nil: every encrypted hello is refused
+	broker *broker
 }
 
 // policy is the rules in force. A nil policy refuses everything.

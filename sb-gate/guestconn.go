@@ -135,6 +135,9 @@ func (c *guestConn) awaitRoom() {
 	}
 }
 
+// guestNet tells an error of the guest's half from others.
+const guestNet = "guest"
+
 // stackError is an error of the stack's as one of a connection.
 func stackError(what string, err tcpip.Error) error {
 	switch {
@@ -143,7 +146,7 @@ func stackError(what string, err tcpip.Error) error {
 	case is[*tcpip.ErrClosedForReceive](err):
 		return io.EOF
 	}
-	return &net.OpError{Op: what, Net: "guest", Err: errors.New(err.String())}
+	return &net.OpError{Op: what, Net: guestNet, Err: errors.New(err.String())}
 }
 
 func is[T tcpip.Error](err tcpip.Error) bool {

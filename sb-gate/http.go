@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"sb/lib/audit"
+	"sb/lib/http1"
 	"sb/lib/reason"
 	"sb/lib/rule"
-	"sb/sb-gate/http1"
 )
 
 // serveHTTP lets HTTP/1 requests through, each of which must be for a host that

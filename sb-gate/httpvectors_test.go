@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"sb/sb-gate/http1"
+	"sb/lib/http1"
 )
 
 // keeper is a server that keeps what reaches it and says nothing.

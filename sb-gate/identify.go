@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"sb/lib/audit"
+	"sb/lib/http1"
 	"sb/lib/reason"
 	"sb/sb-gate/hello"
-	"sb/sb-gate/http1"
 )
 
 // kind is what a flow turned out to be.

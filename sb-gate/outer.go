@@ -22,6 +22,7 @@ type outerConn struct {
 	buffers  *pool // of next; set before it is first called
 	up, down atomic.Int64
 	shut     atomic.Bool // our side has said its end
+	handed   atomic.Bool // to sb-broker: the kernel alone knows what goes over it
 }
 
 func newOuterConn(c *net.TCPConn) (*outerConn, error) {
@@ -156,6 +157,9 @@ func (c *outerConn) closeWrite() error {
 
 // close ends the connection after everything was passed on.
 func (c *outerConn) close() (up, down int64) {
+	if c.handed.Load() {
+		return c.closeHanded()
+	}
 	c.conn.SetLinger(-1)
 	c.conn.Close()
 	return c.up.Load(), c.down.Load()
@@ -164,6 +168,9 @@ func (c *outerConn) close() (up, down int64) {
 // cut ends the connection with a reset: what the kernel still holds does not go
 // out and is not counted, and what came and was not read is.
 func (c *outerConn) cut() (up, down int64) {
+	if c.handed.Load() {
+		return c.cutHanded()
+	}
 	c.conn.SetDeadline(time.Unix(1, 0))
 	// Whoever was reading or writing has let go when these return.
 	c.raw.Read(func(uintptr) bool { return true })

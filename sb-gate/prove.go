@@ -95,7 +95,7 @@ func (g *gate) newProof(allow []string) (*selfProof, error) {
 	// What should be let through in error ends before it has left: its context has.
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	p.asks = &gate{ctx: ctx, net: g.net, names: g.names, flows: newFlows(), ping: &pinger{last: map[netip.Addr]time.Time{}}, log: journal.New(w, func() {})}
+	p.asks = &gate{ctx: ctx, broker: g.broker, net: g.net, names: g.names, flows: newFlows(), ping: &pinger{last: map[netip.Addr]time.Time{}}, log: journal.New(w, func() {})}
 	p.asks.policy.Store(g.policy.Load())
 	p.asks.dns = newResolver(p.asks, g.dns.conn)
 	if err := p.asks.openWire(near); err != nil {

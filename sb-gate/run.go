@@ -26,7 +26,7 @@ import (
 
 // wires are the descriptors that the gate was given.
 type wires struct {
-	frames, dns, audit, ctl, ready, leash *os.File
+	frames, dns, audit, ctl, broker, ready, leash *os.File
 }
 
 func run(args []string) error {
@@ -37,6 +37,7 @@ func run(args []string) error {
 	dns := flags.Int("dns", -1, "sb-dns: a stream socket (descriptor `N`)")
 	log := flags.Int("audit", 1, "the audit log, open for appending (descriptor `N`)")
 	control := flags.Int("ctl", -1, "sb-run: a stream socket (descriptor `N`)")
+	broker := flags.Int("broker", -1, "sb-broker: a datagram socket; without it names with a credential are refused (descriptor `N`)")
 	ready := flags.Int("ready", -1, "where to say that it is ready (descriptor `N`)")
 	leash := flags.Int("leash", -1, "ends the gate when it ends: a pipe (descriptor `N`)")
 	if err := say.Parse(flags, args); err != nil {
@@ -48,7 +49,7 @@ func run(args []string) error {
 	if *file == "" || *frames < 0 || *dns < 0 {
 		return say.WithHint(say.Usage("sb-gate needs --manifest, --frames and --dns"), "sb-run starts it; by hand, see the EXAMPLES of sb-gate(1)")
 	}
-	w, err := take(*frames, *dns, *log, *control, *ready, *leash)
+	w, err := take(*frames, *dns, *log, *control, *broker, *ready, *leash)
 	if err != nil {
 		return err
 	}
@@ -68,7 +69,7 @@ func run(args []string) error {
 }
 
 // take claims the descriptors and closes every other that was inherited.
-func take(frames, dns, log, control, ready, leash int) (w wires, err error) {
+func take(frames, dns, log, control, broker, ready, leash int) (w wires, err error) {
 	for _, t := range []struct {
 		to       **os.File
 		name     string
@@ -80,6 +81,7 @@ func take(frames, dns, log, control, ready, leash int) (w wires, err error) {
 		{&w.dns, "dns", dns, fd.Stream, false},
 		{&w.audit, "audit", log, fd.Output, false},
 		{&w.ctl, "ctl", control, fd.Stream, true},
+		{&w.broker, "broker", broker, fd.Dgram, true},
 		{&w.ready, "ready", ready, fd.Output, true},
 		{&w.leash, "leash", leash, fd.Pipe, true},
 	} {
@@ -106,6 +108,10 @@ func serve(m *manifest.Manifest, set *rule.Set, w wires) (err error) {
 	g.policy.Store(&policy{set: set})
 	if m.Network.ECH == manifest.ECHAuto {
 		g.ech = newECHTable()
+	}
+	if err := g.openBroker(m.Credentials, w.broker); err != nil {
+		cancel()
+		return err
 	}
 	var control *ctl.Conn
 	if w.ctl != nil {
@@ -153,8 +159,11 @@ func (g *gate) run(w wires, control *ctl.Conn, signals <-chan os.Signal, m *mani
 	if err := g.openWire(w.frames); err != nil {
 		return err
 	}
-	ends := make(chan error, 2)
+	ends := make(chan error, 3)
 	go func() { ends <- g.dns.read() }()
+	if g.broker.wire != nil {
+		go func() { ends <- g.broker.read() }()
+	}
 	if control != nil {
 		go func() { ends <- g.control(control) }()
 	}
@@ -248,6 +257,9 @@ func (g *gate) end(w wires, cancel func()) {
 	case <-closed:
 	case <-late:
 	}
+	if g.broker.wire != nil {
+		g.broker.wire.Close()
+	}
 }
 
 // closeStack resets what the guest has open and closes the wire.
@@ -272,7 +284,7 @@ func (g *gate) closeStack() {
 
 // close closes what is open of the descriptors.
 func (w wires) close() {
-	for _, f := range []*os.File{w.frames, w.dns, w.audit, w.ctl, w.ready, w.leash} {
+	for _, f := range []*os.File{w.frames, w.dns, w.audit, w.ctl, w.broker, w.ready, w.leash} {
 		if f != nil {
 			f.Close()
 		}

@@ -60,10 +60,16 @@ func start(t *testing.T, rules ...string) *sandbox {
 // startWith is start with a log of its own.
 func startWith(t *testing.T, log *os.File, rules ...string) *sandbox {
 	t.Helper()
+	return startBrokered(t, log, nil, rules...)
+}
+
+// startBrokered is startWith with a wire to sb-broker, if there is one.
+func startBrokered(t *testing.T, log, broker *os.File, rules ...string) *sandbox {
+	t.Helper()
 	s := &sandbox{t: t, done: make(chan error, 1), answers: make(chan ctl.Message, 1), events: make(chan ctl.Message, 16), before: open(), started: running.started.Add(1)}
 	m, set := policyOf(t, rules...)
 	s.set = set
-	var w wires
+	w := wires{broker: broker}
 	var frames, dns, control, ready *os.File
 	w.frames, frames = s.pair("frames", fd.Dgram)
 	w.dns, dns = s.pair("dns", fd.Stream)
@@ -109,6 +115,8 @@ func policyOf(t *testing.T, rules ...string) (*manifest.Manifest, *rule.Set) {
 			fmt.Sscan(mtu, &m.Network.MTU)
 		} else if ech, ok := strings.CutPrefix(r, "ech="); ok {
 			m.Network.ECH = manifest.ECH(ech)
+		} else if name, ok := strings.CutPrefix(r, "bind="); ok {
+			m.Credentials = append(m.Credentials, bindingOf(name))
 		} else if deny, ok := strings.CutPrefix(r, "!"); ok {
 			m.Rules.Deny = append(m.Rules.Deny, deny)
 		} else {

@@ -23,6 +23,10 @@ func (f *flow) serveTLS(got first) {
 		f.answer(why, alert)
 		return
 	}
+	if f.g.broker.bound[got.hello.Name] {
+		f.serveBroker(got)
+		return
+	}
 	if !f.allow(true) || !f.listOthers(audit.TLS) {
 		return
 	}

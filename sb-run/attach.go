@@ -20,6 +20,7 @@ func attach(args []string) error {
 		"Runs a command in the machine on whose guest stream it is attached. It waits until the machine is up.")
 	guest := flags.Int("guest", -1, "the guest stream: a stream socket (descriptor `N`)")
 	file := flags.String("manifest", "", "the sandbox's manifest: [run] says as whom, where and with what variables (`FILE`)")
+	ca := flags.String("ca", "", "have the guest trust the certificate in `FILE` first, as sb-broker writes it")
 	tty := flags.BoolP("tty", "t", false, "give the command a terminal; the default if stdin and stdout are one")
 	noTTY := flags.Bool("no-tty", false, "give the command no terminal")
 	if err := say.Parse(flags, args); err != nil {
@@ -54,12 +55,21 @@ func attach(args []string) error {
 	e, stop := newEnding()
 	defer stop()
 	catchSIGPIPE()
+	certificate, err := readCertificate(*ca)
+	if err != nil {
+		return err
+	}
 	h, err := openSession(e.ctx, f)
 	if err != nil {
 		return e.instead(err)
 	}
 	defer h.Close()
-	err = runCommand(e.ctx, h, c)
+	if certificate != nil {
+		err = prepareGuest(e.ctx, h, m, certificate)
+	}
+	if err == nil {
+		err = runCommand(e.ctx, h, c)
+	}
 	var lost *streamEnd
 	if errors.As(err, &lost) {
 		return e.instead(err)

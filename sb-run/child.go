@@ -49,18 +49,26 @@ type child struct {
 // of its own, so that a terminal's Ctrl-C reaches nobody by accident, and ends
 // when its leash does.
 func (t tools) startChild(name, manifest string, leash *os.File, wires ...wire) (*child, error) {
+	return start(name, exec.Command(t[name], "--manifest", manifest), leash, wires...)
+}
+
+// start starts a tool by its command, in the environment of such a tool if it has
+// none.
+func start(name string, cmd *exec.Cmd, leash *os.File, wires ...wire) (*child, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	defer w.Close()
 	c := &child{name: name, ready: r, done: make(chan struct{}), said: &said{name: name, to: os.Stderr}}
-	c.cmd = exec.Command(t[name], "--manifest", manifest)
+	c.cmd = cmd
 	for _, w := range append(wires, wire{"ready", w}, wire{"leash", leash}) {
 		c.cmd.Args = append(c.cmd.Args, fmt.Sprintf("--%s=%d", w.flag, 3+len(c.cmd.ExtraFiles)))
 		c.cmd.ExtraFiles = append(c.cmd.ExtraFiles, w.file)
 	}
-	c.cmd.Env = childEnvironment(name)
+	if c.cmd.Env == nil {
+		c.cmd.Env = childEnvironment(name)
+	}
 	c.cmd.Stderr = c.said
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	// What it leaves behind may hold its stderr open.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"sb/lib/binding"
 	"sb/lib/dirs"
 	"sb/lib/manifest"
 	"sb/lib/say"
@@ -22,6 +23,12 @@ type config struct {
 	Images map[string]string `toml:"images"` // another image for a profile, by its name
 
 	Network netChoices `toml:"network"`
+
+	Secrets []string `toml:"secrets"` // what every sandbox is given, as by --secret
+	binding.Settings
+	Broker struct {
+		Roots []string `toml:"roots"` // files of authorities for servers, besides the system's
+	} `toml:"broker"`
 
 	path string
 }
@@ -66,6 +73,14 @@ func (c *config) check() error {
 	for name := range c.Images {
 		if _, known, perr := findProfile(name); err == nil && (perr != nil || !known) {
 			err = say.Usage("images: %q is no profile (there is: %s)", name, profileNames())
+		}
+	}
+	if err == nil {
+		err = c.Settings.Check()
+	}
+	for _, file := range c.Broker.Roots {
+		if err == nil && !filepath.IsAbs(homePath(file)) {
+			err = say.Usage("broker.roots: %q is not an absolute path", file)
 		}
 	}
 	if err != nil {

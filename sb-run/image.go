@@ -39,9 +39,13 @@ type image struct {
 // changed by then, but for these (plan.protect).
 type tools map[string]string
 
-func findTools() (tools, error) {
+func findTools(m *manifest.Manifest) (tools, error) {
 	found := tools{}
-	for _, name := range []string{"sb-gate", "sb-dns", "sb-vm"} {
+	needed := []string{"sb-gate", "sb-dns", "sb-vm"}
+	if len(m.Credentials) > 0 {
+		needed = append(needed, "sb-broker")
+	}
+	for _, name := range needed {
 		path, err := tool(name)
 		if err == nil {
 			path, err = filepath.EvalSymlinks(path)

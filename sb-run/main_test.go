@@ -17,8 +17,13 @@ func TestMain(m *testing.M) {
 	switch name := filepath.Base(os.Args[0]); name {
 	case "sb-run":
 		say.Main(name, run)
-	case "sb-gate", "sb-dns", "sb-vm":
-		say.Main(name, func(args []string) error { return newStandIn(name, args).run() })
+	case "sb-gate", "sb-dns", "sb-vm", "sb-broker":
+		say.Main(name, func(args []string) error {
+			if len(args) > 0 && args[0] == "keep" {
+				name = "keeper"
+			}
+			return newStandIn(name, args).run()
+		})
 	case "sb-image":
 		say.Main(name, standInImage)
 	}

@@ -19,6 +19,7 @@ type options struct {
 	changes []string // the flags that were given and say what the sandbox is
 
 	rules     manifest.Rules
+	secrets   []string
 	env       map[string]string
 	workspace string // "": the profile's default
 	workdir   string
@@ -80,6 +81,7 @@ func (o *options) flags(flags *pflag.FlagSet) *words {
 	w := &words{}
 	flags.StringArrayVar(&o.rules.Allow, "allow", nil, "allow what `RULE` says: a host, *.suffix, address or range, with a :port where wanted")
 	flags.StringArrayVar(&o.rules.Deny, "deny", nil, "deny what `RULE` says, whatever allows it")
+	flags.StringArrayVar(&o.secrets, "secret", nil, "let requests from inside use the secret `NAME[@HOST]` (or github:OWNER/REPO), and allow its hosts; the guest sees a placeholder")
 	flags.StringArrayVarP(&w.env, "env", "e", nil, "set `NAME[=VALUE]` in the guest; without a value, to the one here")
 	flags.StringArrayVar(&w.envFiles, "env-file", nil, "read variables from `FILE`, one NAME[=VALUE] a line")
 	flags.StringVarP(&o.workspace, "workspace", "w", "", "share `DIR` with the guest, at the same path, and start there; a profile shares the current directory")

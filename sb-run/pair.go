@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxPairs keeps the numbers small: a shell can redirect no descriptor above 9,
-// and of four pairs only the very last end is one.
-const maxPairs = 4
+// maxPairs keeps the numbers small: a shell passes any descriptor on by its number,
+// but redirects none above 9.
+const maxPairs = 6
 
 // pair makes socket pairs and becomes a command that has their numbers in its
 // environment: frames=dgram gives frames_a and frames_b.
@@ -66,7 +66,7 @@ type wantedPair struct {
 
 func parsePairs(words []string) (wanted []wantedPair, err error) {
 	if len(words) > maxPairs {
-		return nil, say.Usage("%d pairs: at most %d, for a shell can redirect no descriptor above 9", len(words), maxPairs)
+		return nil, say.Usage("%d pairs, at most %d", len(words), maxPairs)
 	}
 	for _, word := range words {
 		name, kindName, _ := strings.Cut(word, "=")

@@ -63,7 +63,7 @@ func TestPairBad(t *testing.T) {
 		{"1a=stream -- true", 125, `"1a=stream" is not`},
 		{"a-b=stream -- true", 125, `"a-b=stream" is not`},
 		{"a=stream a=dgram -- true", 125, "the pair a is asked for twice"},
-		{"a=stream b=stream c=stream d=stream e=stream -- true", 125, "5 pairs: at most 4, for a shell can redirect no descriptor above 9"},
+		{"a=stream b=stream c=stream d=stream e=stream f=stream g=stream -- true", 125, "7 pairs, at most 6"},
 		{"--many a=stream -- true", 125, "unknown flag: --many"},
 	} {
 		s.run(append([]string{"pair"}, strings.Fields(c.args)...)...).want(t, c.code, c.want)

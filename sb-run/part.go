@@ -13,8 +13,8 @@ import (
 	"sb/lib/ctl"
 )
 
-// part is a tool that is started again when it dies: sb-gate or sb-dns. While it
-// is gone no byte can leave, for nobody else holds its wire.
+// part is a tool that is started again when it dies: sb-gate, sb-dns or sb-broker.
+// While it is gone no byte can leave that needs it, for nobody else holds its wire.
 type part struct {
 	name  string
 	start func() (*child, *ctl.Conn, error)
@@ -38,7 +38,9 @@ func (p *part) begin(ready chan<- error) error {
 	}
 	p.mu.Lock()
 	p.child, p.conn, p.answers = c, conn, make(chan ctl.Message, 1)
-	go listen(conn, p.answers, p.event)
+	if conn != nil {
+		go listen(conn, p.answers, p.event)
+	}
 	stopping := p.stopping
 	p.mu.Unlock()
 	if stopping {
@@ -140,6 +142,9 @@ func (p *part) watch(e *ending, note func(c *child, again bool)) error {
 				c.kill() // it can be told nothing any more
 			}
 		case <-tick.C:
+			if p.conn == nil {
+				continue // it has no ctl wire: only its end tells
+			}
 			if answer == nil {
 				answer, missed = p.alive(), 0
 			} else if missed++; missed == maxMissed {

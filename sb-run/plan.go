@@ -28,6 +28,8 @@ type plan struct {
 	m         *manifest.Manifest
 	name      string // what the run's name begins with
 	ephemeral bool   // the disk is made for this run
+	given     []givenFD
+	roots     []string // files of authorities, for the broker
 }
 
 // makePlan turns the words of a call into a plan. It fetches what is missing.
@@ -72,6 +74,9 @@ func makePlan(e *ending, o *options, c *config) (*plan, error) {
 	m.Machine.Accel = first(o.accel, "auto")
 	m.Machine.Cold = o.cold
 	addCommand(m, o, p, im)
+	if err := addSecrets(m, o, c, p); err != nil {
+		return nil, err
+	}
 	return &plan{m: m, name: o.target, ephemeral: true}, checkRun(m)
 }
 
@@ -134,6 +139,9 @@ func manifestPlan(o *options, c *config) (*plan, error) {
 		m.Run.Command = o.command
 	}
 	m.Machine.Cold = m.Machine.Cold || o.cold
+	if err := manifestSecrets(m, o); err != nil {
+		return nil, err
+	}
 	return &plan{m: m, name: m.Name, ephemeral: m.Machine.Disk == ""}, checkRun(m)
 }
 
@@ -247,6 +255,11 @@ func checkRun(m *manifest.Manifest) error {
 	for name, value := range m.Run.Env {
 		if err := checkText(name + value); err != nil {
 			return say.Usage("the variable %s: its value %w", name, err)
+		}
+	}
+	for path, text := range m.Run.Files {
+		if err := checkText(path + text); err != nil {
+			return say.Usage("the file %s: it %w", path, err)
 		}
 	}
 	for _, s := range m.Shares {

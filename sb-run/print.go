@@ -37,6 +37,13 @@ func script(p *plan, o *options) ([]byte, error) {
 	case o.noTTY:
 		tty = " --no-tty"
 	}
+	pairs, broker, gate, ca := "", "", "", ""
+	if secrets := secretNames(&m); len(secrets) > 0 {
+		pairs, gate, ca = " broker=dgram secrets=stream", " --broker=$broker_b", ` --ca "$1/ca.pem"`
+		broker = "mkfifo -m 600 \"$1/ca.pem\"\n" +
+			"sb-broker keep " + strings.Join(secrets, " ") + " --secrets=$secrets_a --leash=$leash_a &\n" +
+			"sb-broker --manifest \"$m\" --broker=$broker_a --secrets=$secrets_b --leash=$leash_a --ca-out=1" + rootsFlags(p.roots) + " >\"$1/ca.pem\" &\n"
+	}
 	text, err := m.Encode()
 	if err != nil {
 		return nil, err
@@ -50,14 +57,24 @@ set -eu
 : "${dir:=$(mktemp -d)}"
 ` + make + `cat >"$dir/sandbox.toml" <<END
 ` + words + `END
-sb-run pair frames=dgram dns=stream guest=stream leash=stream -- sh -euc '
+sb-run pair frames=dgram dns=stream guest=stream leash=stream` + pairs + ` -- sh -euc '
 m=$1/sandbox.toml
 sb-dns --manifest "$m" --dns=$dns_a --leash=$leash_a &
-sb-gate --manifest "$m" --frames=$frames_a --dns=$dns_b --leash=$leash_a >>"$1/audit.log" &
+` + broker + `sb-gate --manifest "$m" --frames=$frames_a --dns=$dns_b` + gate + ` --leash=$leash_a >>"$1/audit.log" &
 sb-vm --manifest "$m" --frames=$frames_b --guest=$guest_a --leash=$leash_a &
-sb-run attach --manifest "$m" --guest=$guest_b` + tty + `
+sb-run attach --manifest "$m" --guest=$guest_b` + ca + tty + `
 ' sh "$dir" || status=$?
 echo "its audit log: $dir/audit.log" >&2
 exit ${status:-0}
 `), nil
+}
+
+// rootsFlags are the broker's flags for files of authorities. They stand within
+// single quotes of the script, of which each is written as '\”.
+func rootsFlags(files []string) (flags string) {
+	for _, file := range files {
+		quoted := "'" + strings.ReplaceAll(homePath(file), "'", `'\''`) + "'"
+		flags += " --roots " + strings.ReplaceAll(quoted, "'", `'\''`)
+	}
+	return flags
 }

@@ -21,6 +21,7 @@ type profile struct {
 	Env     map[string]string `toml:"env"`
 	User    string            `toml:"user"`
 	Rules   manifest.Rules    `toml:"rules"`
+	Secrets []string          `toml:"secrets"` // as --secret
 	Network netChoices        `toml:"network"`
 }
 

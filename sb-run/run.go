@@ -16,19 +16,24 @@ func runTarget(args []string) error {
 	if err != nil {
 		return err
 	}
+	c, err := loadConfig()
+	if err != nil {
+		return err
+	}
+	given := takeGiven(c)
 	// What was inherited and not asked for is nobody's here, the children's
 	// least of all.
 	if err := fd.CloseRest(); err != nil {
-		return err
-	}
-	c, err := loadConfig()
-	if err != nil {
 		return err
 	}
 	e, stop := newEnding()
 	plan, err := makePlan(e, o, c)
 	if err != nil {
 		return e.instead(err)
+	}
+	plan.given, plan.roots = given, c.Broker.Roots
+	if err := outOfReach(plan.m, c); err != nil {
+		return err
 	}
 	if len(plan.m.Rules.Allow) == 0 {
 		say.Note("no rule allows anything: this sandbox reaches nothing (--allow HOST opens a host)")
@@ -41,7 +46,7 @@ func runTarget(args []string) error {
 	if err := plan.complete(e, o.target); err != nil {
 		return e.instead(err)
 	}
-	found, err := findTools()
+	found, err := findTools(plan.m)
 	if err != nil {
 		return err
 	}
@@ -95,7 +100,7 @@ func (r *runner) run() error {
 	if err := r.dir.writeManifest(m); err != nil {
 		return err
 	}
-	s, err := startSandbox(r.dir, r.tools, r.ending)
+	s, err := startSandbox(r.dir, r.tools, r.plan, r.ending)
 	if err != nil {
 		return r.instead(err)
 	}
@@ -123,6 +128,9 @@ func (r *runner) inside(s *sandbox) error {
 	s.guest = nil
 	h, err := openSession(r.ctx, guest) // ends with the run: nobody follows on it
 	if err != nil {
+		return r.cause(err)
+	}
+	if err := r.prepare(s, h); err != nil {
 		return r.cause(err)
 	}
 	c := guestCommand(r.plan.m)

@@ -22,16 +22,23 @@ import (
 //	  │ guest        │ ctl           │ ctl
 //	  └──────────── sb-run ──────────┘
 //
-// sb-run keeps both ends of frames and dns, so that a part which died can be
-// started again on the same wire.
+// With credentials there are also
+//
+//	         broker              secrets
+//	sb-gate ──────── sb-broker ─────────── sb-broker keep
+//
+// sb-run keeps both ends of frames, dns and broker, so that a part which died can
+// be started again on the same wire.
 type sandbox struct {
 	dir     *runDir
 	tools   tools
+	plan    *plan
 	frames  pair2
 	dnsWire pair2
 	leash   pair2 // the far end is every child's; closing the near one ends them all
 
 	gate, dns *part
+	broker    *broker // nil without credentials
 	rotating  sync.Mutex
 	vm        *child
 	up        chan struct{} // closed when the machine is ready
@@ -57,8 +64,8 @@ func (p pair2) close() {
 
 // startSandbox starts the three processes. Nothing starts behind a gate that is
 // not ready; the machine boots while sb-run goes on.
-func startSandbox(d *runDir, t tools, e *ending) (*sandbox, error) {
-	s := &sandbox{dir: d, tools: t, up: make(chan struct{})}
+func startSandbox(d *runDir, t tools, p *plan, e *ending) (*sandbox, error) {
+	s := &sandbox{dir: d, tools: t, plan: p, up: make(chan struct{})}
 	if err := s.start(e); err != nil {
 		s.end(e.hurry)
 		return nil, err
@@ -76,15 +83,30 @@ func (s *sandbox) start(e *ending) (err error) {
 	if s.leash, err = newPair("leash", fd.Stream); err != nil {
 		return err
 	}
+	if secrets := secretNames(s.plan.m); len(secrets) > 0 {
+		if s.broker, err = s.newBroker(e, secrets, s.plan.given); err != nil {
+			return err
+		}
+	}
 	if err := s.startParts(e); err != nil {
 		return err
 	}
 	return s.startMachine()
 }
 
-// startParts starts the resolver and the gate and waits until both are ready.
+// startParts starts the resolver, the gate and the broker, and waits until all are
+// ready.
 func (s *sandbox) startParts(e *ending) error {
 	dnsReady, gateReady := make(chan error, 1), make(chan error, 1)
+	var brokerReady chan error
+	if s.broker != nil {
+		brokerReady = make(chan error, 2)
+		s.broker.watched.Go(func() { // it waits for the keeper, which may wait for the user
+			if err := s.broker.begin(brokerReady); err != nil {
+				brokerReady <- err
+			}
+		})
+	}
 	s.dns = &part{name: "sb-dns", start: s.startDNS}
 	if err := s.dns.begin(dnsReady); err != nil {
 		return err
@@ -98,13 +120,15 @@ func (s *sandbox) startParts(e *ending) error {
 		return err
 	}
 	var dnsDied <-chan struct{} // the gate waits for it, and would do so in vain
-	for dnsReady != nil || gateReady != nil {
+	for dnsReady != nil || gateReady != nil || brokerReady != nil {
 		var err error
 		select {
 		case err = <-dnsReady:
 			dnsReady, dnsDied = nil, s.dns.child.done
 		case err = <-gateReady:
 			gateReady = nil
+		case err = <-brokerReady:
+			brokerReady = nil
 		case <-dnsDied:
 			err = s.dns.child.failed(s.dns.child.end())
 		case <-e.ctx.Done():
@@ -138,7 +162,11 @@ func (s *sandbox) startGate() (*child, *ctl.Conn, error) {
 		return nil, nil, err
 	}
 	defer log.Close()
-	return s.startPart("sb-gate", wire{"frames", s.frames.near}, wire{"dns", s.dnsWire.near}, wire{"audit", log})
+	wires := []wire{{"frames", s.frames.near}, {"dns", s.dnsWire.near}, {"audit", log}}
+	if s.broker != nil {
+		wires = append(wires, wire{"broker", s.broker.wire.near})
+	}
+	return s.startPart("sb-gate", wires...)
 }
 
 // startPart starts a tool that can be started again, with a ctl wire.
@@ -163,10 +191,14 @@ func (s *sandbox) startPart(name string, wires ...wire) (*child, *ctl.Conn, erro
 	return c, conn, nil
 }
 
-// supervise keeps the gate and the resolver alive, and ends the run with the
-// machine.
+// supervise keeps the gate, the resolver and the broker alive, and ends the run
+// with the machine.
 func (s *sandbox) supervise(e *ending) {
-	for _, p := range []*part{s.gate, s.dns} {
+	parts := []*part{s.gate, s.dns}
+	if s.broker != nil {
+		parts = append(parts, &s.broker.part)
+	}
+	for _, p := range parts {
 		p.watched.Go(func() {
 			if err := p.watch(e, s.noteDeath); err != nil {
 				e.end(say.WithHint(fmt.Errorf("the machine was stopped: %w", err), "what went before is in its audit log: sb-policy log"))
@@ -207,6 +239,9 @@ func (s *sandbox) end(hurry context.Context) {
 			p.stop(hurry)
 		}
 	}
+	if s.broker != nil {
+		s.broker.end(hurry)
+	}
 	if s.guest != nil {
 		s.guest.Close()
 	}
@@ -218,19 +253,8 @@ func (s *sandbox) end(hurry context.Context) {
 // noteDeath writes the line that a dead gate cannot write itself: the log's claim
 // ends there and begins with the next gate.
 func (s *sandbox) noteDeath(c *child, again bool) {
-	why := reason.GateDied
-	if c.name == "sb-dns" {
-		why = reason.DNSDied
-	}
-	line := audit.Line{Time: time.Now(), Verdict: audit.Note, Gate: audit.Run, Name: s.dir.name, Reason: why, Words: []audit.Word{{Key: "by", Value: "sb"}}}
-	f, err := s.dir.openAudit()
-	if err == nil {
-		_, err = f.Write(line.Append(nil))
-		f.Close()
-	}
-	if err != nil {
-		say.Warn("note in the audit log that %s died: %v", c.name, err)
-	}
+	why := map[string]reason.Code{"sb-gate": reason.GateDied, "sb-dns": reason.DNSDied, "sb-broker": reason.BrokerDied}[c.name]
+	s.note(audit.Line{Time: time.Now(), Verdict: audit.Note, Gate: audit.Run, Name: s.dir.name, Reason: why, Words: []audit.Word{{Key: "by", Value: "sb"}}})
 	if !again {
 		return
 	}
@@ -238,7 +262,19 @@ func (s *sandbox) noteDeath(c *child, again bool) {
 	if how == "" {
 		how = fmt.Sprint(c.err)
 	}
-	say.Warn("%s died (%s) and is started again; open connections of the sandbox %s", c.name, how, map[string]string{"sb-gate": "were reset", "sb-dns": "go on"}[c.name])
+	say.Warn("%s died (%s) and is started again; open connections of the sandbox %s", c.name, how, map[string]string{"sb-gate": "were reset", "sb-dns": "go on", "sb-broker": "to the hosts of its secrets were reset"}[c.name])
+}
+
+// note enters a line of our own into the log.
+func (s *sandbox) note(line audit.Line) {
+	f, err := s.dir.openAudit()
+	if err == nil {
+		_, err = f.Write(line.Append(nil))
+		f.Close()
+	}
+	if err != nil {
+		say.Warn("note %s in the audit log: %v", line.Reason, err)
+	}
 }
 
 // rotate gives the gate a new log.

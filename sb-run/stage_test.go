@@ -41,7 +41,7 @@ func newStage(t *testing.T) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, tool := range []string{"sb-run", "sb-gate", "sb-dns", "sb-vm", "sb-image"} {
+	for _, tool := range []string{"sb-run", "sb-gate", "sb-dns", "sb-vm", "sb-image", "sb-broker"} {
 		if err := link(self, filepath.Join(s.dir, tool)); err != nil {
 			t.Fatal(err)
 		}
@@ -247,7 +247,7 @@ func (s *stage) clean() {
 
 // gone waits until no tool runs any more.
 func (s *stage) gone() {
-	for _, tool := range []string{"sb-gate", "sb-dns", "sb-vm", "sb-image"} {
+	for _, tool := range []string{"sb-gate", "sb-dns", "sb-vm", "sb-image", "sb-broker", "keeper"} {
 		for _, st := range s.starts(tool) {
 			for end := time.Now().Add(5 * time.Second); runs(st.PID); time.Sleep(5 * time.Millisecond) {
 				if time.Now().After(end) {

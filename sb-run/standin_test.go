@@ -52,7 +52,7 @@ func newStandIn(name string, args []string) *standIn {
 	self, _ := os.Executable()
 	s.dir = filepath.Dir(self)
 	for _, a := range args {
-		if flag, n, ok := strings.Cut(strings.TrimPrefix(a, "--"), "="); ok {
+		if flag, n, ok := strings.Cut(strings.TrimPrefix(a, "--"), "="); ok && flag != "fd" {
 			s.fds[flag], _ = strconv.Atoi(n)
 		}
 	}
@@ -101,7 +101,7 @@ func (s *standIn) after(word string) (string, bool) {
 }
 
 // kinds are what each descriptor must be.
-var kinds = map[string]fd.Kind{"frames": fd.Dgram, "dns": fd.Stream, "ctl": fd.Stream, "guest": fd.Stream, "audit": fd.Output, "ready": fd.Output, "leash": fd.Pipe}
+var kinds = map[string]fd.Kind{"frames": fd.Dgram, "dns": fd.Stream, "ctl": fd.Stream, "guest": fd.Stream, "broker": fd.Dgram, "secrets": fd.Stream, "ca-out": fd.Output, "audit": fd.Output, "ready": fd.Output, "leash": fd.Pipe}
 
 // takeAll takes what it was given and closes what else it inherited.
 func (s *standIn) takeAll() error {
@@ -145,8 +145,13 @@ func (s *standIn) run() error {
 		ready.Close()
 		return s.wait()
 	}
-	if s.name == "sb-vm" {
+	switch s.name {
+	case "sb-vm":
 		return s.machine(ready)
+	case "keeper":
+		return s.keeper(ready)
+	case "sb-broker":
+		return s.broker(ready)
 	}
 	return s.part(ready)
 }
@@ -277,6 +282,10 @@ func (s *standIn) machine(ready *os.File) error {
 	go s.noteWire("frames")
 	go session.Serve(conn, func(c session.Command, sv *session.Served) {
 		note(filepath.Join(s.dir, "commands"), c)
+		if c.Prepare != nil {
+			s.prepare(sv)
+			return
+		}
 		if end, ok := s.guest(c, sv); ok {
 			died <- end
 		}

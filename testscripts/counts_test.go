@@ -20,9 +20,10 @@ func TestCounts(t *testing.T) {
 		{"policy and name", "../lib/rule/testdata/*.txt", 600},
 		{"address", "../lib/class/testdata/*.txt", 60},
 		{"TLS", "../sb-gate/hello/testdata/*.txt", 150},
-		{"HTTP", "../sb-gate/http1/testdata/*.txt", 120},
+		{"HTTP", "../lib/http1/testdata/*.txt", 120},
 		{"DNS", "../sb-dns/testdata/*.txt", 120},
 		{"frame", "../sb-gate/frame/testdata/*.txt", 200},
+		{"binding", "../lib/binding/testdata/*.txt", 100},
 	} {
 		files, err := filepath.Glob(k.files)
 		if err != nil {

@@ -15,7 +15,8 @@ require (
 	github.com/BurntSushi/toml v1.6.0 // indirect
 	github.com/hashicorp/yamux v0.1.2 // indirect
 	github.com/spf13/pflag v1.1.0 // indirect
-	golang.org/x/tools v0.43.0 // indirect
+	golang.org/x/text v0.43.0 // indirect
+	golang.org/x/tools v0.51.0 // indirect
 )
 
 replace sb/lib => ../lib

@@ -15,6 +15,9 @@ var (
 	sections = []string{"NAME", "SYNOPSIS", "DESCRIPTION", "FILES", "EXIT STATUS", "EXAMPLES", "SECURITY"}
 )
 
+// deeper are commands whose help no other help names.
+var deeper = map[string][]string{"sb-broker": {"sb-broker keep --secrets=3", "sb-broker keep set", "sb-broker keep ls", "sb-broker keep check", "sb-broker keep rm", "sb-broker keep login"}}
+
 // TestManPages holds each tool that has a page to it: the usual sections, every
 // verb, and every flag of --help.
 func TestManPages(t *testing.T) {
@@ -41,6 +44,9 @@ func TestManPages(t *testing.T) {
 			}
 			if n := checkFlags(t, string(text), tool); n < 1 {
 				t.Errorf("%d flags were found in --help: the test reads it wrongly", n)
+			}
+			for _, command := range deeper[tool] {
+				checkFlags(t, string(text), strings.Fields(command)...)
 			}
 		})
 	}

@@ -32,7 +32,7 @@ const (
 	Deny  Verdict = "deny"  // it was refused; nothing of the guest's left
 	Dial  Verdict = "dial"  // a connection was opened, or tried, that no allow line stands for
 	Close Verdict = "close" // a flow ended, with its byte counts
-	Note  Verdict = "note"  // about the gate itself
+	Note  Verdict = "note"  // about the gate itself, or what became of a credential
 )
 
 // Gate is the third field: which check decided.
@@ -48,6 +48,8 @@ const (
 	Frame Gate = "frame" // an Ethernet frame
 	Look  Gate = "look"  // a question of our own to the host's resolver
 	Run   Gate = "run"   // the run itself
+
+	Broker Gate = "broker" // a request for a name that a credential is bound to
 )
 
 // TimeFormat is the first field: RFC 3339 in UTC, milliseconds.

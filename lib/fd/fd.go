@@ -22,10 +22,11 @@ const (
 	Stream             // one end of a SOCK_STREAM pair
 	Pipe               // anything that can be read to its end: a pipe, a FIFO or a stream socket
 	Output             // anything that can be written: a file, a pipe, a terminal
+	Input              // anything that can be read: a file, a pipe, a terminal
 )
 
 func (k Kind) String() string {
-	return [...]string{"a datagram socket", "a stream socket", "a pipe or a stream socket", "open for writing"}[k]
+	return [...]string{"a datagram socket", "a stream socket", "a pipe or a stream socket", "open for writing", "open for reading"}[k]
 }
 
 // frameBuffer is what is asked for the datagrams that wait on a wire, in bytes. An
@@ -101,6 +102,8 @@ func check(n int, kind Kind) error {
 		ok = isSock && typ == unix.SOCK_STREAM || st.Mode&unix.S_IFMT == unix.S_IFIFO && acc != unix.O_WRONLY
 	case Output:
 		ok = acc != unix.O_RDONLY
+	case Input:
+		ok = acc != unix.O_WRONLY
 	}
 	if !ok {
 		return fmt.Errorf("is not %s", kind)

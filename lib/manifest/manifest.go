@@ -17,6 +17,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"sb/lib/binding"
+
 	"github.com/BurntSushi/toml"
 )
 
@@ -29,6 +31,10 @@ type Manifest struct {
 	Machine Machine `toml:"machine"`
 	Shares  []Share `toml:"share,omitempty"`
 	Run     Run     `toml:"run"`
+
+	// Credentials are what sb-broker puts into requests. Their placeholders are in
+	// here, and no secret.
+	Credentials []binding.Binding `toml:"credential,omitempty"`
 
 	// Digest is the SHA-256 of the file as it was read, in hex: a part that is
 	// started again must be given the same one.
@@ -79,6 +85,7 @@ type Run struct {
 	Env     map[string]string `toml:"env,omitempty"`
 	User    string            `toml:"user,omitempty"`    // name or uid[:gid] in the guest; default root
 	Workdir string            `toml:"workdir,omitempty"` // absolute path in the guest; default /
+	Files   map[string]string `toml:"files,omitempty"`   // text by path in the guest, ~/ being the user's home: written where there is none
 }
 
 // The bounds of a machine: below MinMemory the guest's kernel and base system
@@ -184,6 +191,16 @@ func (m *Manifest) check() (key string, err error) {
 		}
 		if own := GuestsOwn(s.Guest); own != "" {
 			return "share", fmt.Errorf("share %d: %s is the guest's own", i+1, own)
+		}
+	}
+	for i := range m.Credentials {
+		if err := m.Credentials[i].Check(); err != nil {
+			return "credential", fmt.Errorf("credential %d: %w", i+1, err)
+		}
+	}
+	for path := range m.Run.Files {
+		if !cleanAbs(strings.TrimPrefix(path, "~")) {
+			return "run.files", fmt.Errorf("%q is neither an absolute path nor one that begins with ~/", path)
 		}
 	}
 	if !cleanAbs(m.Run.Workdir) {

@@ -3,6 +3,7 @@ package reason
 var entries = []Entry{
 	{AllowRule, "A rule allows it.", ""},
 	{Done, "The flow ended as both sides wished.", ""},
+	{TokenRefresh, "A client's sign-in on this host had expired, and the keeper asked its token server for another token.", ""},
 
 	{DenyRule, "A deny rule names it. Denies come before allows.", "Take the deny rule away; no allow rule lifts it."},
 	{NoAllowRule, "No rule allows it.", "Allow the name, with --allow NAME."},
@@ -53,6 +54,24 @@ var entries = []Entry{
 	{PingBudget, "A host is pinged once a second at most.", "Wait."},
 	{MemoryBudget, "The sandbox's connections hold as much memory as the gate may have: no more are opened, and the most idle are reset.", "Read what was asked for, or close connections."},
 	{DescriptorsOut, "The gate has no descriptor left for another connection.", "Raise the limit (ulimit -n), or close connections."},
+
+	{CredentialUsed, "A credential was put into a request.", ""},
+	{CredentialScope, "The request presents a credential's placeholder for a method or path that the credential is not for.", "Widen methods or paths in the credential's binding."},
+	{PlaceholderElsewhere, "A credential's placeholder was presented to a host, or in a header, that the credential is not bound to. It was passed on as it is and is worth nothing.", ""},
+	{SecretEcho, "The server sent a credential back. The guest got the placeholder in its place, or the connection was ended.", ""},
+	{EchoUnreadable, "The server compressed an answer in which a credential would have to be found, though it was asked not to.", ""},
+	{SecretUnavailable, "A credential could not be read.", "See what sb-run says about it, or try it with sb-run secret check."},
+	{SecretUnusable, "A credential is shorter than 8 bytes, longer than 16 KiB, or holds bytes that no header can carry.", "Set it again, with sb-run secret set."},
+	{HostMisdirected, "The request is for another host than the one that the connection was opened to and whose certificate was verified.", "Open a connection to that host."},
+	{HTTPMethod, "The method is none of GET, HEAD, POST, PUT, PATCH, DELETE and OPTIONS, to which requests to names with a credential are limited.", ""},
+	{HTTPPath, "The path of the request is spelt so that two servers may take it for different ones, and a credential of the host is bound to paths.", ""},
+	{HeaderTwice, "The header that a credential is for is there twice, or in a second spelling, or as a trailer.", ""},
+	{WebsocketUnbound, "The request asks for another protocol, and no credential of the name is bound to websockets.", "Set websocket = true in the credential's binding."},
+	{UpstreamUnverified, "The server's certificate does not prove the name, or the server speaks no TLS 1.2. Nothing of the guest's was sent to it.", "Give sb-broker the authority that signs it, with --roots FILE, if it is one of your own."},
+	{UpstreamFailed, "The server ended the connection or sent what is no answer.", ""},
+	{GuestHandshake, "The guest's client did not complete TLS: it may not trust the sandbox's certificate authority, or pin the server's.", "Have the client use the system's authorities."},
+	{BrokerAbsent, "A credential is bound to the name and there is no sb-broker to put it in.", "Start sb-gate with --broker, as sb-run does."},
+	{BrokerDied, "The broker ended, or did not answer, with the connection open.", ""},
 
 	{NoSuchName, "The name is allowed, but there is no such host.", "Check its spelling."},
 	{NoAnswer, "The name is allowed, but there was no answer: of the host's resolver, or to a ping of the server itself.", "Check the host's network."},

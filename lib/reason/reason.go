@@ -12,6 +12,8 @@ type Code string
 const (
 	AllowRule Code = "allow-rule" // a rule allows it
 	Done      Code = "done"       // a flow ended by both sides' FIN
+
+	TokenRefresh Code = "token-refresh" // sb's own, to the token server of a sign-in
 )
 
 // Refused by the rules.
@@ -71,6 +73,27 @@ const (
 	PingBudget     Code = "ping-budget"
 	DescriptorsOut Code = "descriptors-out"
 	MemoryBudget   Code = "memory-budget"
+)
+
+// About names that a credential is bound to.
+const (
+	CredentialUsed       Code = "credential-used"
+	CredentialScope      Code = "credential-scope"
+	PlaceholderElsewhere Code = "placeholder-elsewhere"
+	SecretEcho           Code = "secret-echo"
+	EchoUnreadable       Code = "echo-unreadable"
+	SecretUnavailable    Code = "secret-unavailable"
+	SecretUnusable       Code = "secret-unusable"
+	HostMisdirected      Code = "host-misdirected"
+	HTTPMethod           Code = "http-method"
+	HTTPPath             Code = "http-path"
+	HeaderTwice          Code = "header-twice"
+	WebsocketUnbound     Code = "websocket-unbound"
+	UpstreamUnverified   Code = "upstream-unverified"
+	UpstreamFailed       Code = "upstream-failed"
+	GuestHandshake       Code = "guest-handshake"
+	BrokerAbsent         Code = "broker-absent"
+	BrokerDied           Code = "broker-died"
 )
 
 // Failed outside.

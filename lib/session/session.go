@@ -43,7 +43,23 @@ type Command struct {
 	TTY     bool              `json:"tty,omitempty"` // a terminal: stderr is stdout
 	Rows    uint16            `json:"rows,omitempty"`
 	Cols    uint16            `json:"cols,omitempty"`
+
+	// Prepare, if set, is done instead of a command, and then the stream ends.
+	Prepare *Prepare `json:"prepare,omitempty"`
 }
+
+// Prepare makes the guest ready for the commands that follow.
+type Prepare struct {
+	Trust string            `json:"trust,omitempty"` // a certificate in PEM, added to those that the guest trusts
+	Files map[string]string `json:"files,omitempty"` // text by path, ~/ being the user's home: the user's own, written where there is none
+}
+
+// Where the guest keeps the certificate that it was told to trust, and a file with
+// all that it trusts.
+const (
+	TrustedFile = "/etc/sb/ca.crt"
+	BundleFile  = "/etc/sb/bundle.crt"
+)
 
 // Status is how the command ended. It is the guest's word: nothing on the host
 // is decided by it.

@@ -29,6 +29,14 @@ const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 
 // run runs one command of the host's to its end.
 func (p *processes) run(c session.Command, sv *session.Served) {
+	if c.Prepare != nil {
+		st := session.Status{}
+		if err := prepare(*c.Prepare, c.User); err != nil {
+			st = session.Status{Code: 1, Error: err.Error()}
+		}
+		sv.Exit(st)
+		return
+	}
 	r, err := p.begin(c, sv)
 	if err != nil {
 		st := session.Status{Code: 126, Error: err.Error()}

@@ -24,6 +24,8 @@ type box struct {
 	script string   // for sh in the guest
 	stdin  io.Reader
 	bin    string // where the tools are, if not where all others are
+	config string // the user's config.toml
+	env    []string
 }
 
 // result is what came of it.
@@ -70,6 +72,10 @@ func (b box) args() []string {
 func run(t *testing.T, b box) *result {
 	t.Helper()
 	env, state := homes(t)
+	env = append(env, b.env...)
+	if b.config != "" {
+		writeConfig(t, filepath.Join(filepath.Dir(filepath.Dir(state)), "config", "sb"), b.config)
+	}
 	program := sbRun()
 	if b.bin != "" {
 		program = filepath.Join(b.bin, "sb-run")
@@ -99,6 +105,16 @@ func run(t *testing.T, b box) *result {
 	}
 	leftNothing(t, state)
 	return r
+}
+
+func writeConfig(t *testing.T, dir, text string) {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "config.toml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // readAudit reads the log of the one run of a state directory.

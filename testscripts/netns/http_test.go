@@ -161,7 +161,7 @@ func TestHTTPVectors(t *testing.T) {
 	l := newLab(t, manifest{allow: []string{"a.example", "b.example"}})
 	h := l.handle("a.example")
 	n, unlike := 0, 0
-	for _, col := range golden(t, "../../sb-gate/http1/testdata/requests.txt") {
+	for _, col := range golden(t, "../../lib/http1/testdata/requests.txt") {
 		stream, err := strconv.Unquote(col[3])
 		if err != nil {
 			t.Fatal(err)

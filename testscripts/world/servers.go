@@ -183,6 +183,9 @@ func page(w http.ResponseWriter, r *http.Request) {
 		io.CopyN(w, zeros{}, want)
 		return
 	}
+	if credentials(w, r) {
+		return
+	}
 	fmt.Fprintf(w, "served %s %s host=%s sni=%s body=%d\n", r.Method, r.URL.Path, r.Host, name, n)
 }
 

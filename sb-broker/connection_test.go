@@ -1,0 +1,220 @@
+package main
+
+import (
+	"bufio"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// upgrade asks for another protocol.
+func upgrade(path, protocol string) string {
+	return "GET " + path + " HTTP/1.1\r\nHost: api.example\r\n" + key + "Connection: Upgrade\r\nUpgrade: " + protocol + "\r\nSec-WebSocket-Extensions: permessage-deflate\r\n\r\n"
+}
+
+// socket answers a request for a websocket with 101 and sends lines back.
+func socket(rw http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/no" {
+		rw.WriteHeader(http.StatusNotFound)
+		return
+	}
+	c, in, err := http.NewResponseController(rw).Hijack()
+	if err != nil {
+		panic(err)
+	}
+	defer c.Close()
+	fmt.Fprintf(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nX-Key: %s\r\n\r\n", r.Header.Get("X-Api-Key"))
+	for {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			return
+		}
+		if line == "key\n" {
+			line = r.Header.Get("X-Api-Key") + "\n"
+		}
+		io.WriteString(c, line)
+	}
+}
+
+// TestE9Websocket: another protocol is refused unless a binding says websocket, and
+// then any other. What the server says is looked through even there.
+func TestE9Websocket(t *testing.T) {
+	w := start(t, socket, anthropic())
+	w.refusesRaw(upgrade("/", "websocket"), "websocket-unbound")
+	w.has("deny websocket-unbound websocket")
+	b := anthropic()
+	b.Websocket = true
+	w = start(t, socket, b)
+	w.refusesRaw(upgrade("/", "h2c"), "websocket-unbound")
+	w.refusesRaw(upgrade("/", "tcp"), "websocket-unbound")
+	c := w.guest("http/1.1")
+	io.WriteString(c, upgrade("/", "websocket"))
+	in := bufio.NewReader(c)
+	res, err := http.ReadResponse(in, nil)
+	if err != nil || res.StatusCode != 101 || res.Header.Get("X-Key") != placeholder {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	got := w.hands.last(t).Header
+	if got.Get("X-Api-Key") != secret || got.Get("Sec-Websocket-Extensions") != "" || got.Get("Upgrade") != "websocket" {
+		t.Errorf("the server got %v", got)
+	}
+	for _, line := range []string{"hello\n", "GET / HTTP/1.1\n", placeholder + "\n"} {
+		io.WriteString(c, line)
+		if s, err := in.ReadString('\n'); s != line {
+			t.Errorf("%q, %v, want %q", s, err, line)
+		}
+	}
+	io.WriteString(c, "key\n")
+	if rest, err := io.ReadAll(in); strings.Contains(string(rest), secret[4:]) {
+		t.Errorf("the guest got %q, %v", rest, err)
+	}
+	w.has("deny secret-echo -")
+	if end := <-c.NetConn().(*handed).end; end != "secret-echo" {
+		t.Errorf("it ended with %s", end)
+	}
+}
+
+// TestE9Early: what follows a request for a websocket before its answer is read in
+// no way at all; and a server that says no has HTTP go on.
+func TestE9Early(t *testing.T) {
+	b := anthropic()
+	b.Websocket = true
+	w := start(t, socket, b)
+	c := w.guest("http/1.1")
+	io.WriteString(c, upgrade("/no", "websocket")+"GET /smuggled HTTP/1.1\r\nHost: api.example\r\n"+key+"\r\n")
+	if got := w.reads(bufio.NewReader(c)); got.status != 404 || !got.last {
+		t.Errorf("%+v", got)
+	}
+	if n := len(w.hands.all()); n != 1 {
+		t.Errorf("the server got %d requests", n)
+	}
+}
+
+// TestE15Unverified: a server that does not prove the name gets nothing, and the
+// guest no answer; its request is not even read.
+func TestE15Unverified(t *testing.T) {
+	expired := theWorld().certificateAt(time.Now().Add(-48*time.Hour), apiName)
+	early := theWorld().certificateAt(time.Now().Add(24*time.Hour), apiName)
+	self, err := tls.X509KeyPair(selfSigned())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, config := range map[string]*tls.Config{
+		"another name": {Certificates: []tls.Certificate{theWorld().certificate("other.example")}},
+		"expired":      {Certificates: []tls.Certificate{expired}},
+		"not yet":      {Certificates: []tls.Certificate{early}},
+		"self-signed":  {Certificates: []tls.Certificate{self}},
+		"TLS 1.1":      {MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10},
+	} {
+		t.Run(what, func(t *testing.T) {
+			w := startTLS(t, config, echo, anthropic())
+			h := w.hand(apiName, w.addr())
+			c := tls.Client(h, &tls.Config{ServerName: apiName, RootCAs: w.trust})
+			if err := c.Handshake(); err == nil {
+				t.Error("the guest was told that all is well")
+			}
+			if end := <-h.end; end != "upstream-unverified" {
+				t.Errorf("it ended with %s", end)
+			}
+			w.has("deny upstream-unverified -")
+			if w.asked > 0 || len(w.hands.all()) > 0 {
+				t.Errorf("the keeper was asked %d times, the server got %d requests", w.asked, len(w.hands.all()))
+			}
+		})
+	}
+	w := start(t, echo, anthropic())
+	w.passes(w.client(false), request("GET", "/", nil))
+}
+
+// A server that ends the connection, or says something else, is another matter.
+func TestE15NoTLS(t *testing.T) {
+	for what, c := range map[string]struct{ says, why string }{"end": {"", "upstream-failed"}, "text": {"HTTP/1.1 400 Bad Request\r\n\r\n", "upstream-unverified"}} {
+		t.Run(what, func(t *testing.T) {
+			w := start(t, echo, anthropic())
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ln.Close()
+			go func() {
+				conn, err := ln.Accept()
+				if err == nil {
+					conn.Read(make([]byte, 1000))
+					io.WriteString(conn, c.says)
+					conn.(*net.TCPConn).CloseWrite()
+					io.Copy(io.Discard, conn)
+					conn.Close()
+				}
+			}()
+			h := w.hand(apiName, ln.Addr().String())
+			if err := tls.Client(h, &tls.Config{ServerName: apiName, RootCAs: w.trust}).Handshake(); err == nil {
+				t.Error("the guest was told that all is well")
+			}
+			if end := <-h.end; end != c.why {
+				t.Errorf("it ended with %s", end)
+			}
+		})
+	}
+}
+
+// A guest that does not trust the authority, or speaks no TLS, is told apart.
+func TestGuestHandshake(t *testing.T) {
+	w := start(t, echo, anthropic())
+	h := w.hand(apiName, w.addr())
+	if err := tls.Client(h, &tls.Config{ServerName: apiName, RootCAs: theWorld().pool}).Handshake(); err == nil {
+		t.Error("the guest trusts another authority")
+	}
+	if end := <-h.end; end != "guest-handshake" {
+		t.Errorf("it ended with %s", end)
+	}
+	h = w.hand("unbound.example", w.addr())
+	if end := <-h.end; end != "broker-absent" {
+		t.Errorf("a name that is not bound ended with %s", end)
+	}
+}
+
+// TestE17Proxy: a proxy of the environment is no way to a server.
+func TestE17Proxy(t *testing.T) {
+	t.Setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+	t.Setenv("https_proxy", "http://127.0.0.1:1")
+	w := start(t, echo, anthropic())
+	if got, err := w.b.client.Proxy, error(nil); got != nil || err != nil {
+		t.Error("the broker asks for a proxy")
+	}
+	c := w.client(false)
+	c.Transport.(*http.Transport).Proxy = nil
+	w.passes(c, request("GET", "/", nil))
+	if _, err := dialHanded(t.Context(), "tcp", "api.example:443"); err == nil {
+		t.Error("the broker dials")
+	}
+}
+
+// TestUpstreamFails: a server that ends in the middle is passed on as that.
+func TestUpstreamFails(t *testing.T) {
+	both(t, func(t *testing.T, http2 bool) {
+		w := start(t, func(rw http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/later" {
+				io.WriteString(rw, "begun")
+				rw.(http.Flusher).Flush()
+			}
+			panic(http.ErrAbortHandler)
+		}, anthropic())
+		c := w.client(http2)
+		if res, err := c.Do(request("POST", "/", strings.NewReader("x"))); err == nil {
+			t.Errorf("the guest got %s", res.Status)
+		}
+		w.has("note upstream-failed -")
+		res, err := c.Do(request("POST", "/later", strings.NewReader("x")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if body, err := io.ReadAll(res.Body); err == nil {
+			t.Errorf("the guest got all of %q", body)
+		}
+	})
+}

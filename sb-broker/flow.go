@@ -1,0 +1,403 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"sb/lib/audit"
+	"sb/lib/handover"
+	"sb/lib/http1"
+	"sb/lib/reason"
+	"sb/lib/rule"
+)
+
+// flow is one connection: TLS with the guest by a certificate of the sandbox's
+// authority, TLS with the server, and one protocol on both.
+type flow struct {
+	b    *broker
+	id   uint64
+	site *site
+	port uint16
+
+	guest    *guestConn
+	upstream *serverConn
+	secure   *tls.Conn // on upstream
+	server   *http.ClientConn
+	requests *requests // of HTTP/1; nil: it is HTTP/2
+	closed   chan struct{}
+	closing  sync.Once
+
+	mu     sync.Mutex
+	ended  reason.Code // why, if not as it should
+	active int         // requests that are being answered
+
+	switchedOver bool // to a websocket: its end is no request's
+}
+
+// say has the gate write a line about the flow.
+func (f *flow) say(v audit.Verdict, why reason.Code, what string) {
+	f.b.wire.Say(handover.Say{ID: f.id, Verdict: v, Reason: why, What: what})
+}
+
+// cut ends the flow for a reason; the first one counts.
+func (f *flow) cut(why reason.Code) {
+	f.mu.Lock()
+	if f.ended == "" {
+		f.ended = why
+	}
+	f.mu.Unlock()
+	f.guest.Conn.Close()
+	f.upstream.Conn.Close()
+	f.close()
+}
+
+func (f *flow) close() { f.closing.Do(func() { close(f.closed) }) }
+
+// begin and finish count the requests that are being answered.
+func (f *flow) begin() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.active++
+}
+
+func (f *flow) finish() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.active--
+}
+
+// guestConn tells when the server of the guest's side is done with it.
+type guestConn struct {
+	net.Conn
+	f *flow
+}
+
+// Close implements net.Conn.
+func (c *guestConn) Close() error {
+	c.f.mu.Lock()
+	if c.f.active > 0 && c.f.ended == "" && !c.f.switchedOver {
+		c.f.ended = reason.Reset // the guest left in the middle, or was left
+	}
+	c.f.mu.Unlock()
+	c.f.close()
+	return c.Conn.Close()
+}
+
+// serverConn is the server's side. A plain end is said to the server; what the
+// gate holds of it would keep the connection up.
+type serverConn struct {
+	net.Conn
+	f *flow
+}
+
+// Close implements net.Conn.
+func (c *serverConn) Close() error {
+	c.f.mu.Lock()
+	plain := c.f.ended == ""
+	c.f.mu.Unlock()
+	if t, ok := c.Conn.(*net.TCPConn); ok && plain {
+		t.CloseWrite()
+	}
+	return c.Conn.Close()
+}
+
+// serve shakes hands with both sides and answers requests until one of them ends.
+func (f *flow) serve() reason.Code {
+	guest, why := f.shake()
+	if why != "" {
+		return why
+	}
+	ctx := context.WithValue(context.Background(), handedKey{}, f.secure)
+	server, err := f.b.client.NewClientConn(ctx, "https", f.site.name+":443")
+	if err != nil {
+		f.b.warn(f.site.name+" client", "%s: speak HTTP to it: %v", f.site.name, err)
+		return reason.UpstreamFailed
+	}
+	f.server = server
+	f.answer(guest)
+	server.Close()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ended != "" {
+		return f.ended
+	}
+	return reason.Done
+}
+
+// shake shakes hands with the guest, and in the middle of it with the server: the
+// guest is told yes only by a server that proved the name, and its request is not
+// read before that.
+func (f *flow) shake() (*tls.Conn, reason.Code) {
+	cert, err := f.b.ca.Leaf(f.site.name)
+	if err != nil {
+		f.b.warn(f.site.name+" leaf", "%v", err)
+		return nil, reason.UpstreamFailed
+	}
+	f.guest.SetDeadline(time.Now().Add(2 * handshakeTime))
+	var why reason.Code
+	guest := tls.Server(f.guest, &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			var err error
+			if f.secure, why, err = f.dial(hello.SupportedProtos); err != nil {
+				return nil, err
+			}
+			return f.b.serverConfig(cert, f.secure.ConnectionState().NegotiatedProtocol), nil
+		},
+	})
+	if err := guest.Handshake(); err != nil {
+		if why == "" {
+			why = reason.GuestHandshake
+		}
+		f.say(audit.Deny, why, "")
+		return nil, why
+	}
+	f.guest.SetDeadline(time.Time{})
+	return guest, ""
+}
+
+// dial shakes hands with the server, by a protocol that the guest speaks too.
+func (f *flow) dial(offered []string) (*tls.Conn, reason.Code, error) {
+	var protocols []string
+	for _, p := range []string{"h2", "http/1.1"} {
+		if slices.Contains(offered, p) {
+			protocols = append(protocols, p)
+		}
+	}
+	if len(protocols) == 0 {
+		protocols = []string{"http/1.1"}
+	}
+	c := tls.Client(f.upstream, &tls.Config{ServerName: f.site.name, RootCAs: f.b.roots, MinVersion: tls.VersionTLS12, NextProtos: protocols})
+	ctx, cancel := context.WithTimeout(context.Background(), handshakeTime)
+	defer cancel()
+	err := c.HandshakeContext(ctx)
+	if err == nil {
+		return c, "", nil
+	}
+	why := reason.UpstreamUnverified
+	if errors.Is(err, io.EOF) || errors.Is(err, context.DeadlineExceeded) || isReset(err) {
+		why = reason.UpstreamFailed
+	}
+	f.b.warn(f.site.name+string(why), "%s: nothing was sent to the server, for it did not prove its name: %v", f.site.name, err)
+	return nil, why, err
+}
+
+func isReset(err error) bool {
+	var op *net.OpError
+	var alert tls.AlertError
+	return errors.As(err, &op) && !errors.As(err, &alert) && op.Op != "remote error" && op.Op != "local error"
+}
+
+type handedKey struct{}
+
+// dialHanded is how the transport gets a connection: it is there already.
+func dialHanded(ctx context.Context, _, _ string) (net.Conn, error) {
+	c, ok := ctx.Value(handedKey{}).(*tls.Conn)
+	if !ok {
+		return nil, errors.New("sb-broker dials nothing")
+	}
+	return c, nil
+}
+
+// answer answers the guest's requests until the connection is closed.
+func (f *flow) answer(guest *tls.Conn) {
+	p := new(http.Protocols)
+	p.SetHTTP1(true)
+	p.SetHTTP2(true)
+	srv := &http.Server{
+		Handler:                      f,
+		DisableGeneralOptionsHandler: true,
+		ReadHeaderTimeout:            headTime,
+		IdleTimeout:                  idleTime,
+		MaxHeaderBytes:               maxHead,
+		Protocols:                    p,
+		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
+		ErrorLog:                     log.New(io.Discard, "", 0),
+	}
+	var c net.Conn = guest
+	if guest.ConnectionState().NegotiatedProtocol != "h2" {
+		f.requests = newRequests(guest, f)
+		c = f.requests
+	}
+	// A server that has ended answers no more requests: the guest is told so, and
+	// asks again on another connection.
+	f.server.SetStateHook(func(s *http.ClientConn) {
+		if s.Err() != nil {
+			go srv.Shutdown(context.Background())
+		}
+	})
+	l := &oneConn{c: c, closed: f.closed, ended: make(chan struct{})}
+	srv.Serve(l)
+	if c := l.take(); c != nil {
+		c.Close() // the server had ended before it was asked anything
+	}
+	<-f.closed
+}
+
+// oneConn is a listener with one connection, which ends with it.
+type oneConn struct {
+	mu     sync.Mutex
+	c      net.Conn
+	closed chan struct{} // with the connection
+	ended  chan struct{} // by Close
+	once   sync.Once
+}
+
+// Accept implements net.Listener.
+func (l *oneConn) Accept() (net.Conn, error) {
+	if c := l.take(); c != nil {
+		return c, nil
+	}
+	select {
+	case <-l.closed:
+	case <-l.ended:
+	}
+	return nil, net.ErrClosed
+}
+
+func (l *oneConn) take() net.Conn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.c
+	l.c = nil
+	return c
+}
+
+// Close implements net.Listener. The connection goes on.
+func (l *oneConn) Close() error {
+	l.once.Do(func() { close(l.ended) })
+	return nil
+}
+
+// Addr implements net.Listener.
+func (l *oneConn) Addr() net.Addr { return &net.UnixAddr{} }
+
+// requests is the guest's side of HTTP/1: what net/http reads of it was read before
+// by a stricter reader.
+type requests struct {
+	*tls.Conn
+	f      *flow
+	stream *http1.Stream
+
+	mu      sync.Mutex
+	given   int   // requests that were handed out
+	taken   int   // of them, those whose answer is written
+	refused error // what comes next is not let through
+	isRaw   bool  // it is HTTP no more
+}
+
+func newRequests(c *tls.Conn, f *flow) *requests {
+	r := &requests{Conn: c, f: f}
+	r.stream = http1.NewStream(c, r.judge)
+	return r
+}
+
+// judge is asked about each head.
+func (r *requests) judge(req *http1.Request) error {
+	if !isHost(req.Host) {
+		return http1.Refused{Code: reason.HTTPMalformed}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.given++
+	return nil
+}
+
+// Read implements net.Conn.
+func (r *requests) Read(p []byte) (int, error) {
+	r.mu.Lock()
+	refused, busy, isRaw := r.refused, r.given > r.taken, r.isRaw
+	r.mu.Unlock()
+	if refused == nil && isRaw {
+		r.stream.Raw()
+	}
+	if refused == nil {
+		n, err := r.stream.Read(p)
+		if !errors.As(err, new(http1.Refused)) {
+			return n, err
+		}
+		r.mu.Lock()
+		refused, busy = err, r.given > r.taken
+		r.refused = err
+		r.mu.Unlock()
+	}
+	switch {
+	case r.stream.Broken():
+		r.f.end(refused)
+		return 0, io.ErrUnexpectedEOF
+	case busy:
+		return r.listen()
+	}
+	return 0, r.refuse(refused)
+}
+
+// isHost says whether a Host field is a name or an address, perhaps with a port:
+// net/http is not asked about another.
+func isHost(text string) bool {
+	host, port, _ := strings.Cut(text, ":")
+	if _, err := netip.ParseAddrPort(text); err == nil {
+		return true
+	}
+	_, bad := strconv.ParseUint("0"+port, 10, 16)
+	_, noName := rule.ParseName(host)
+	_, noAddr := netip.ParseAddr(strings.Trim(text, "[]"))
+	return bad == nil && (noName == nil || noAddr == nil)
+}
+
+// end says once why the flow ends, and returns that.
+func (f *flow) end(err error) reason.Code {
+	var no http1.Refused
+	errors.As(err, &no)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ended == "" {
+		f.ended = no.Code
+		f.say(audit.Deny, no.Code, "")
+	}
+	return no.Code
+}
+
+// answered is called when the answer to a request has been given.
+func (r *requests) answered() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.taken++
+}
+
+// raw has everything pass as it comes, from when nobody reads it any more as HTTP.
+func (r *requests) raw() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.isRaw = true
+}
+
+// listen waits for the end of the guest or of the answer that is being given,
+// which net/http tells by a deadline. What the guest says meanwhile is lost: its
+// next request is refused.
+func (r *requests) listen() (int, error) {
+	buf := make([]byte, 512)
+	for {
+		if _, err := r.Conn.Read(buf); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// refuse answers a request that net/http never saw.
+func (r *requests) refuse(err error) error {
+	code := r.f.end(err)
+	r.Conn.SetWriteDeadline(time.Now().Add(headTime))
+	r.Conn.Write(http1.Forbidden(code, r.f.site.name, ""))
+	return io.EOF
+}

@@ -1,0 +1,290 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httputil"
+	"strings"
+	"sync"
+
+	"sb/lib/audit"
+	"sb/lib/reason"
+	"sb/sb-broker/scrub"
+)
+
+// ServeHTTP answers one request of the guest's.
+func (f *flow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f.begin()
+	defer f.finish()
+	if f.requests != nil {
+		defer f.requests.answered()
+		http.NewResponseController(w).EnableFullDuplex()
+	}
+	p, no := f.site.judge(r, f.port)
+	if no.why == "" && r.Header.Get("Upgrade") != "" {
+		no = f.judgeUpgrade(r)
+	}
+	var values []string
+	if no.why == "" {
+		values, no = f.fetch(r, p)
+	}
+	if no.why != "" {
+		f.refuse(w, no)
+		return
+	}
+	f.noteElsewhere(r, p)
+	a := &answerer{ResponseWriter: w, f: f, set: f.b.values.of(f.site), upgrade: r.Header.Get("Upgrade") != ""}
+	proxy := httputil.ReverseProxy{
+		Rewrite:        func(pr *httputil.ProxyRequest) { f.rewrite(pr, p, values) },
+		Transport:      f.server,
+		FlushInterval:  -1,
+		ModifyResponse: a.modify,
+		ErrorHandler:   f.fail,
+		ErrorLog:       log.New(io.Discard, "", 0),
+		BufferPool:     buffers,
+	}
+	proxy.ServeHTTP(a, r)
+	a.clean() // trailers
+}
+
+// fetch gets the secrets of a plan, as they go into the headers.
+func (f *flow) fetch(r *http.Request, p plan) (values []string, no refused) {
+	for _, b := range p {
+		h := f.b.keeper.get(r.Context(), b.Secret)
+		if h.why != "" {
+			f.b.warn(b.Secret+h.text, "%s: the credential %s was not put in: %s", f.site.name, b.Secret, h.text)
+			return nil, refused{h.why, b.Secret}
+		}
+		f.b.values.enter(b.Secret, h.value)
+		values = append(values, b.value(h.value))
+		clear(h.value)
+		f.say(audit.Note, reason.CredentialUsed, b.Secret)
+	}
+	return values, refused{}
+}
+
+// noteElsewhere says that a placeholder was shown where it is worth nothing.
+func (f *flow) noteElsewhere(r *http.Request, p plan) {
+	for _, s := range f.b.sites {
+		for _, b := range s.bindings {
+			if s == f.site && p.has(b.header) {
+				continue
+			}
+			for _, all := range r.Header {
+				for _, v := range all {
+					if strings.Contains(v, b.Placeholder) {
+						f.say(audit.Note, reason.PlaceholderElsewhere, b.Secret)
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// overrides are fields by which some servers take another method or path than the
+// request's own.
+var overrides = []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override", "X-Original-Url", "X-Original-Uri", "X-Rewrite-Url"}
+
+// rewrite makes the request that the server gets.
+func (f *flow) rewrite(pr *httputil.ProxyRequest, p plan, values []string) {
+	out := pr.Out
+	out.URL.Scheme, out.URL.Host = "https", f.site.name
+	out.URL.RawQuery = pr.In.URL.RawQuery // as it was sent
+	out.Host = strings.ToLower(pr.In.Host)
+	out.Trailer = pr.In.Trailer // filled when the body has been read
+	out.Header.Del("Host")
+	out.Header.Set("Accept-Encoding", "identity") // what comes back is looked through
+	if out.Header.Get("Grpc-Accept-Encoding") != "" {
+		out.Header.Set("Grpc-Accept-Encoding", "identity")
+	}
+	out.Header.Del("Sec-Websocket-Extensions")
+	for i, b := range p {
+		for name := range out.Header {
+			if fold(name) == b.header {
+				out.Header.Del(name)
+			}
+		}
+		out.Header.Set(b.Header, values[i])
+	}
+	if len(p) > 0 {
+		// Parts of an answer cannot be looked through, each for itself.
+		out.Header.Del("Range")
+		out.Header.Del("If-Range")
+		for _, name := range overrides {
+			out.Header.Del(name)
+		}
+	}
+}
+
+// refuse answers in the server's place.
+func (f *flow) refuse(w http.ResponseWriter, no refused) {
+	f.say(audit.Deny, no.why, no.what)
+	answerRefusal(w, no)
+}
+
+func answerRefusal(w http.ResponseWriter, no refused) {
+	status := http.StatusForbidden
+	switch no.why {
+	case reason.HostMisdirected:
+		status = http.StatusMisdirectedRequest
+	case reason.HTTPMethod:
+		status = http.StatusMethodNotAllowed
+	case reason.HTTPTooLong:
+		status = http.StatusRequestHeaderFieldsTooLarge
+	case reason.SecretUnavailable, reason.SecretUnusable, reason.EchoUnreadable:
+		status = http.StatusBadGateway
+	}
+	e, _ := reason.Explain(no.why)
+	text := fmt.Sprintf("sb: refused: %s", no.why)
+	if no.what != "" {
+		text += fmt.Sprintf(" (%q)", no.what)
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("X-Sb-Reason", string(no.why))
+	w.WriteHeader(status)
+	io.WriteString(w, strings.TrimSpace(text+"\n"+e.What+"\n"+e.Fix)+"\n")
+}
+
+// refusal is a refused answer as an error.
+type refusal struct{ refused }
+
+func (r refusal) Error() string { return string(r.why) }
+
+// fail is called for a request that got no answer. The guest learns what it would
+// of a server that ends the connection; it knows what can be asked again.
+func (f *flow) fail(w http.ResponseWriter, r *http.Request, err error) {
+	var no refusal
+	if errors.As(err, &no) {
+		f.refuse(w, no.refused)
+		return
+	}
+	f.mu.Lock()
+	ended := f.ended
+	f.mu.Unlock()
+	switch {
+	case ended == reason.HTTPFraming || ended == reason.HTTPMalformed: // of its body
+		w.Header().Set("Connection", "close")
+		answerRefusal(w, refused{why: ended})
+		return
+	case ended == "" && r.Context().Err() == nil:
+		f.say(audit.Note, reason.UpstreamFailed, "")
+	}
+	panic(http.ErrAbortHandler)
+}
+
+// answerer writes an answer of the server's, looked through.
+type answerer struct {
+	http.ResponseWriter
+	f       *flow
+	set     *scrub.Set
+	upgrade bool // the request asks for another protocol
+	once    sync.Once
+}
+
+// Unwrap is for http.ResponseController.
+func (a *answerer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// WriteHeader implements http.ResponseWriter.
+func (a *answerer) WriteHeader(status int) {
+	a.clean()
+	h := a.Header()
+	if a.upgrade && status >= 200 {
+		h.Set("Connection", "close") // what the guest says next would be of another protocol, or not
+	}
+	for _, name := range []string{"Date", "Content-Type"} {
+		if _, ok := h[name]; !ok && status >= 200 {
+			h[name] = nil // net/http would make one up
+		}
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+func (a *answerer) clean() { a.scrub(a.Header()) }
+
+// scrub looks through fields.
+func (a *answerer) scrub(h http.Header) {
+	if a.set.Empty() {
+		return
+	}
+	for _, values := range h {
+		for i, v := range values {
+			if clean, found := a.set.Replace(v); found {
+				values[i] = clean
+				a.echoed()
+			}
+		}
+	}
+}
+
+// echoed says, once for each answer, that there was a credential in it.
+func (a *answerer) echoed() {
+	a.once.Do(func() { a.f.say(audit.Note, reason.SecretEcho, "") })
+}
+
+// modify looks an answer through, if there is a secret that could be in it.
+func (a *answerer) modify(res *http.Response) error {
+	if res.StatusCode == http.StatusSwitchingProtocols {
+		a.scrub(res.Header)
+		return a.f.switched(res, a.set)
+	}
+	if a.set.Empty() {
+		return nil
+	}
+	for _, name := range []string{"Content-Encoding", "Grpc-Encoding"} {
+		for _, v := range res.Header.Values(name) {
+			if !strings.EqualFold(v, "identity") && v != "" {
+				return refusal{refused{reason.EchoUnreadable, v}}
+			}
+		}
+	}
+	if res.Request.Method == http.MethodHead || res.ContentLength == 0 {
+		return nil
+	}
+	return a.look(res)
+}
+
+// look has the body looked through as it passes. A short one keeps a length.
+func (a *answerer) look(res *http.Response) error {
+	reader := a.set.NewReader(res.Body, a.echoed)
+	if n := res.ContentLength; n > 0 && n <= smallAnswer {
+		body, err := io.ReadAll(reader)
+		if err != nil {
+			return err
+		}
+		res.ContentLength = int64(len(body))
+		res.Header.Set("Content-Length", fmt.Sprint(len(body)))
+		res.Body = lookedThrough{bytes.NewReader(body), res.Body}
+		return nil
+	}
+	res.ContentLength = -1
+	res.Header.Del("Content-Length")
+	res.Body = lookedThrough{reader, res.Body}
+	return nil
+}
+
+type lookedThrough struct {
+	io.Reader
+	io.Closer
+}
+
+// bufferPool holds what bodies pass through.
+type bufferPool struct{ pool sync.Pool }
+
+var buffers = &bufferPool{}
+
+// Get implements httputil.BufferPool.
+func (p *bufferPool) Get() []byte {
+	if b, ok := p.pool.Get().(*[]byte); ok {
+		return *b
+	}
+	return make([]byte, 32<<10)
+}
+
+// Put implements httputil.BufferPool.
+func (p *bufferPool) Put(b []byte) { p.pool.Put(&b) }

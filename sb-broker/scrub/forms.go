@@ -1,0 +1,82 @@
+package scrub
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"html"
+	"net/url"
+	"strings"
+)
+
+// formsOf are the ways in which a server may write a secret, each with the
+// placeholder written in the same way.
+func formsOf(secret, placeholder []byte) (forms []form) {
+	for _, write := range writings {
+		forms = append(forms, form{[]byte(write(string(secret))), []byte(write(string(placeholder)))})
+	}
+	for _, enc := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+		for before := range 3 {
+			forms = append(forms, form{within(enc, secret, before), within(enc, placeholder, before)})
+		}
+	}
+	return forms
+}
+
+var writings = []func(string) string{
+	func(s string) string { return s },
+	func(s string) string { return jsonText(s, true) },
+	func(s string) string { return jsonText(s, false) },
+	func(s string) string { return strings.ReplaceAll(jsonText(s, false), "/", `\/`) },
+	url.QueryEscape,
+	func(s string) string { return lowerEscapes(url.QueryEscape(s)) },
+	url.PathEscape,
+	func(s string) string { return lowerEscapes(url.PathEscape(s)) },
+	func(s string) string { return everyByte(s, "%%%02X") },
+	func(s string) string { return everyByte(s, "%%%02x") },
+	func(s string) string { return hex.EncodeToString([]byte(s)) },
+	func(s string) string { return strings.ToUpper(hex.EncodeToString([]byte(s))) },
+	html.EscapeString,
+}
+
+// within is what is sure of b's base64 where so many bytes (modulo 3) come before
+// it: the characters that are of b's bits alone.
+func within(enc *base64.Encoding, b []byte, before int) []byte {
+	text := []byte(enc.EncodeToString(append(make([]byte, before), b...)))
+	from, to := (8*before+5)/6, 8*(before+len(b))/6
+	if from > to {
+		return nil
+	}
+	return text[from:to]
+}
+
+func jsonText(s string, escapeHTML bool) string {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(escapeHTML)
+	if enc.Encode(s) != nil {
+		return s
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(b.String(), `"`), "\"\n")
+}
+
+// lowerEscapes writes the digits of percent escapes in lower case.
+func lowerEscapes(s string) string {
+	b := []byte(s)
+	for i := 0; i+2 < len(b); i++ {
+		if b[i] == '%' {
+			copy(b[i+1:i+3], bytes.ToLower(b[i+1:i+3]))
+		}
+	}
+	return string(b)
+}
+
+func everyByte(s, format string) string {
+	var b strings.Builder
+	for i := range len(s) {
+		fmt.Fprintf(&b, format, s[i])
+	}
+	return b.String()
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"sb/lib/fd"
+	"sb/lib/manifest"
+	"sb/lib/say"
+	"sb/lib/session"
+)
+
+// takeGiven takes the descriptors that the configuration reads secrets from, those
+// that are open: which are needed is not known yet, and the keeper says what is
+// missing.
+func takeGiven(c *config) (given []givenFD) {
+	taken := map[int]bool{}
+	take := func(n int) {
+		if n < 0 || taken[n] {
+			return
+		}
+		taken[n] = true
+		if f, err := fd.Take("secret", n, fd.Input); err == nil {
+			given = append(given, givenFD{n, f})
+		}
+	}
+	take(c.Store.Key.FD())
+	for _, s := range c.Sources {
+		take(s.FD())
+	}
+	return given
+}
+
+// prepare has the guest trust the broker's certificate, and write what of the
+// user's configuration holds placeholders, before its command. A broker that was
+// started again has another certificate.
+func (r *runner) prepare(s *sandbox, h *session.Host) error {
+	if s.broker == nil {
+		return nil
+	}
+	select {
+	case certificate := <-s.broker.trusted:
+		if err := prepareGuest(r.ctx, h, r.plan.m, certificate); err != nil {
+			return err
+		}
+	case <-time.After(partReadyTime):
+		return errors.New("sb-broker did not hand over its certificate")
+	case <-r.ctx.Done():
+		return context.Cause(r.ctx)
+	}
+	go func() {
+		for {
+			select {
+			case certificate := <-s.broker.trusted:
+				if err := prepareGuest(r.ctx, h, r.plan.m, certificate); err != nil && !r.ended() {
+					say.Warn("have the guest trust the new sb-broker: %v", err)
+				}
+			case <-r.ctx.Done():
+				return
+			}
+		}
+	}()
+	return nil
+}
+
+// prepareGuest prepares the guest and waits until that is done.
+func prepareGuest(ctx context.Context, h *session.Host, m *manifest.Manifest, certificate []byte) error {
+	files := map[string]string{}
+	for path, text := range m.Run.Files {
+		if rest, ok := strings.CutPrefix(path, "~/"); ok && strings.HasPrefix(m.Run.Env["HOME"], "/") {
+			path = filepath.Join(m.Run.Env["HOME"], rest)
+		}
+		files[path] = text
+	}
+	p, err := h.Start(session.Command{User: m.Run.User, Prepare: &session.Prepare{Trust: string(certificate), Files: files}}, io.Discard, io.Discard)
+	if err != nil {
+		return &streamEnd{err}
+	}
+	select {
+	case <-p.Done():
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	st, err := p.Wait()
+	switch {
+	case err != nil:
+		return &streamEnd{err}
+	case st.Code != 0 || st.Signal != 0:
+		return fmt.Errorf("prepare the guest for its secrets: it says %.500q", st.Error)
+	}
+	return nil
+}
+
+// readCertificate reads a certificate of a broker's; nil if no file is named.
+func readCertificate(file string) ([]byte, error) {
+	if file == "" {
+		return nil, nil
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, fmt.Errorf("--ca: %w", err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxCertificate+1))
+	if err == nil {
+		err = checkCertificate(text)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--ca: %s: %w", file, err)
+	}
+	return text, nil
+}

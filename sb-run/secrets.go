@@ -1,0 +1,297 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+
+	"sb/lib/binding"
+	"sb/lib/keep"
+	"sb/lib/manifest"
+	"sb/lib/reason"
+	"sb/lib/rule"
+	"sb/lib/say"
+	"sb/lib/session"
+
+	"golang.org/x/sys/unix"
+)
+
+// secret becomes `sb-broker keep`, whose verbs these are: sb-run holds no secret.
+func secret(args []string) error {
+	path, err := tool("sb-broker")
+	if err != nil {
+		return err
+	}
+	err = unix.Exec(path, append([]string{path, "keep"}, args...), os.Environ())
+	return fmt.Errorf("run %s: %w", path, err)
+}
+
+// addSecrets gives the sandbox what the profile, the configuration and the call
+// ask for: placeholders in its environment, and the rules that lead to the hosts.
+func addSecrets(m *manifest.Manifest, o *options, c *config, p *profile) error {
+	services := binding.BuiltIn()
+	placeholders := map[string]string{}
+	var done []string
+	for _, word := range slices.Concat(p.Secrets, c.Secrets, o.secrets) {
+		if slices.Contains(done, word) {
+			continue
+		}
+		done = append(done, word)
+		found, err := services.Find(word, c.Bindings)
+		if err != nil {
+			return say.Usage("secret %s: %w", word, err)
+		}
+		for _, b := range found {
+			if placeholders[b.Secret] == "" {
+				placeholders[b.Secret] = services.Placeholder(b.Secret)
+			}
+			b.Placeholder = placeholders[b.Secret]
+			m.Credentials = append(m.Credentials, b)
+		}
+	}
+	if err := openHosts(m, c); err != nil {
+		return err
+	}
+	addPlaceholders(m, o.env)
+	return nil
+}
+
+// openHosts adds the rules that a credential needs to be of use, and says so. What
+// a rule denies stays denied: then there is nothing to run.
+func openHosts(m *manifest.Manifest, c *config) error {
+	set, err := ruleSet(m)
+	if err != nil {
+		return err
+	}
+	for _, b := range m.Credentials {
+		for _, host := range b.Hosts {
+			v, err := reaches(set, b, host)
+			if err != nil {
+				return err
+			}
+			allow := host + ":443"
+			if v.Allow || slices.Contains(m.Rules.Allow, allow) {
+				continue
+			}
+			say.Note("the secret %s goes to %s: that host is allowed (--allow %s)", b.Secret, host, allow)
+			m.Rules.Allow = append(m.Rules.Allow, allow)
+		}
+	}
+	return nil
+}
+
+func ruleSet(m *manifest.Manifest) (*rule.Set, error) {
+	return rule.Load(rule.Source{Origin: "the rules", Allow: m.Rules.Allow, Deny: m.Rules.Deny})
+}
+
+// reaches judges the host of a binding; the error is that a rule denies it.
+func reaches(set *rule.Set, b binding.Binding, host string) (rule.Verdict, error) {
+	name, err := rule.ParseName(host)
+	if err != nil {
+		return rule.Verdict{}, err
+	}
+	v := set.Dial(name, rule.TCP, 443)
+	if v.Reason == reason.DenyRule {
+		return v, say.WithHint(fmt.Errorf("the secret %s is for %s, which the rule %q denies", b.Secret, host, v.Rule),
+			"take the deny rule away, or run without the secret")
+	}
+	return v, nil
+}
+
+// addPlaceholders puts the placeholders where the guest's programs look for
+// credentials. What the user sets himself stays.
+func addPlaceholders(m *manifest.Manifest, own map[string]string) {
+	if len(m.Credentials) == 0 {
+		return
+	}
+	services := binding.BuiltIn()
+	env := trustVariables()
+	account := map[string]string{}
+	for _, b := range m.Credentials {
+		for _, v := range services.Variables(b) {
+			env[v] = b.Placeholder
+		}
+		account[b.Secret] = b.Placeholder
+	}
+	for name := range own {
+		delete(env, name)
+	}
+	if m.Run.Env == nil {
+		m.Run.Env = map[string]string{}
+	}
+	maps.Copy(m.Run.Env, env)
+	addGit(m)
+	if token := account["codex"]; token != "" {
+		m.Run.Files = map[string]string{"~/.codex/auth.json": binding.CodexLogin(token, account["codex-account"])}
+	}
+}
+
+// trustVariables tell programs that do not ask the system where the certificates
+// are that the guest trusts. Some add the file to those they know, the others read
+// it instead.
+func trustVariables() map[string]string {
+	env := map[string]string{}
+	for _, v := range []string{"NODE_EXTRA_CA_CERTS", "DENO_CERT"} {
+		env[v] = session.TrustedFile
+	}
+	for _, v := range []string{"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "AWS_CA_BUNDLE", "CARGO_HTTP_CAINFO"} {
+		env[v] = session.BundleFile
+	}
+	return env
+}
+
+// addGit has git present the placeholder to hosts that take it with a user's name.
+func addGit(m *manifest.Manifest) {
+	n, _ := strconv.Atoi(m.Run.Env["GIT_CONFIG_COUNT"])
+	for _, b := range m.Credentials {
+		user, ok := strings.CutPrefix(b.Format, "Basic ")
+		if !ok {
+			continue
+		}
+		for _, host := range b.Hosts {
+			m.Run.Env[fmt.Sprintf("GIT_CONFIG_KEY_%d", n)] = "credential.https://" + host + ".helper"
+			m.Run.Env[fmt.Sprintf("GIT_CONFIG_VALUE_%d", n)] = fmt.Sprintf(`!f() { test "$1" = get && echo username=%s && echo password=%s; }; f`, user, b.Placeholder)
+			n++
+			m.Run.Env["GIT_CONFIG_COUNT"] = strconv.Itoa(n)
+		}
+	}
+}
+
+// renewPlaceholders gives a manifest that is run as it stands placeholders of this
+// run, wherever those it was printed with stand.
+func renewPlaceholders(m *manifest.Manifest) {
+	services := binding.BuiltIn()
+	fresh, old := map[string]string{}, []string{}
+	for i := range m.Credentials {
+		b := &m.Credentials[i]
+		if fresh[b.Secret] == "" {
+			fresh[b.Secret] = services.Placeholder(b.Secret)
+		}
+		if b.Placeholder != "" {
+			old = append(old, b.Placeholder, fresh[b.Secret])
+		}
+		b.Placeholder = fresh[b.Secret]
+	}
+	renew := strings.NewReplacer(old...)
+	for _, in := range []map[string]string{m.Run.Env, m.Run.Files} {
+		for k, v := range in {
+			in[k] = renew.Replace(v)
+		}
+	}
+}
+
+// manifestSecrets sees to the credentials that a manifest asks for. It may come
+// from anybody: the user is asked about each.
+func manifestSecrets(m *manifest.Manifest, o *options) error {
+	if len(m.Credentials) == 0 {
+		return nil
+	}
+	set, err := ruleSet(m)
+	if err != nil {
+		return err
+	}
+	for _, b := range m.Credentials {
+		for _, host := range b.Hosts {
+			v, err := reaches(set, b, host)
+			if err == nil && !v.Allow {
+				err = say.WithHint(fmt.Errorf("the secret %s is for %s, which no rule allows", b.Secret, host), "add %q to rules.allow of %s", host+":443", o.target)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	if o.print == "" {
+		if err := confirmSecrets(o, m.Credentials); err != nil {
+			return err
+		}
+	}
+	// One that was printed has its placeholders where they belong, one that was
+	// written by hand has none.
+	printed := slices.ContainsFunc(m.Credentials, func(b binding.Binding) bool { return b.Placeholder != "" })
+	renewPlaceholders(m)
+	if !printed {
+		addPlaceholders(m, maps.Clone(m.Run.Env))
+	}
+	return nil
+}
+
+// secretNames are the secrets that the keeper is to hand out, each once.
+func secretNames(m *manifest.Manifest) (names []string) {
+	for _, b := range m.Credentials {
+		if !slices.Contains(names, b.Secret) {
+			names = append(names, b.Secret)
+		}
+	}
+	return names
+}
+
+// outOfReach refuses a secret whose source the guest could read, or change, where
+// it is shared.
+func outOfReach(m *manifest.Manifest, c *config) error {
+	for _, name := range secretNames(m) {
+		s, written := c.Sources[name]
+		if dir := signIn(name); dir != "" && !written {
+			s = binding.Source{Kind: "file", Words: []string{dir}}
+		}
+		if err := apart(m.Shares, "the secret "+name, s); err != nil {
+			return err
+		}
+	}
+	if len(m.Credentials) == 0 {
+		return nil
+	}
+	return apart(m.Shares, "the key of the secrets", c.Store.Key)
+}
+
+// apart says whether a source lies where no share has it: a file that the guest
+// could read, a program or a script of it that the guest could change.
+func apart(shares []manifest.Share, what string, s binding.Source) error {
+	paths := []string{}
+	switch s.Kind {
+	case "file":
+		shares, paths = slices.Clone(shares), s.Words
+		for i := range shares {
+			shares[i].ReadOnly = false // to read it is enough
+		}
+	case "cmd":
+		if found, err := exec.LookPath(s.Words[0]); err == nil {
+			paths = append(paths, found)
+		}
+		for _, word := range s.Words[1:] {
+			if _, err := os.Stat(homePath(word)); err == nil {
+				paths = append(paths, word)
+			}
+		}
+	}
+	for _, path := range paths {
+		if host, found := keep.Inside(shares, homePath(path)); found {
+			return say.WithHint(fmt.Errorf("%s: %s, which it is read from, lies in %s, which is shared with the guest", what, path, host), "keep it elsewhere: sb-run secret set")
+		}
+	}
+	return nil
+}
+
+// signIn is the directory in which a client keeps the sign-in of that name.
+func signIn(name string) string {
+	switch strings.TrimSuffix(name, "-account") {
+	case "claude":
+		return first(os.Getenv("CLAUDE_CONFIG_DIR"), "~/.claude")
+	case "codex":
+		return first(os.Getenv("CODEX_HOME"), "~/.codex")
+	}
+	return ""
+}
+
+func homePath(path string) string {
+	if rest, ok := strings.CutPrefix(path, "~/"); ok {
+		if home, err := os.UserHomeDir(); err == nil {
+			return home + "/" + rest
+		}
+	}
+	return path
+}

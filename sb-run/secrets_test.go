@@ -1,0 +1,330 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"sb/lib/binding"
+	"sb/lib/manifest"
+	"sb/lib/session"
+)
+
+// TestSecretPlan: what a secret makes of a sandbox, and that nothing of it is there
+// without one.
+func TestSecretPlan(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	control := s.printed("img")
+	if len(control.Credentials) != 0 || control.Run.Env["ANTHROPIC_API_KEY"] != "" || control.Run.Env["SSL_CERT_FILE"] != "" || len(control.Rules.Allow) != 0 {
+		t.Errorf("without a secret: %+v", control)
+	}
+	got := s.run("img", "--secret", "anthropic", "--print")
+	got.want(t, 0, "sb-run: the secret anthropic goes to api.anthropic.com: that host is allowed (--allow api.anthropic.com:443)\n")
+	m, err := manifest.Parse("printed", []byte(got.stdout))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := m.Credentials[0]
+	if len(m.Credentials) != 1 || b.Secret != "anthropic" || b.Header != "x-api-key" || !slices.Equal(b.Hosts, []string{"api.anthropic.com"}) {
+		t.Errorf("credentials %+v", m.Credentials)
+	}
+	if !strings.HasPrefix(b.Placeholder, "sk-ant-api03-") || m.Run.Env["ANTHROPIC_API_KEY"] != b.Placeholder {
+		t.Errorf("placeholder %q, variable %q", b.Placeholder, m.Run.Env["ANTHROPIC_API_KEY"])
+	}
+	if m.Run.Env["NODE_EXTRA_CA_CERTS"] != session.TrustedFile || m.Run.Env["SSL_CERT_FILE"] != session.BundleFile {
+		t.Errorf("variables %v", m.Run.Env)
+	}
+	if again := s.printed("img", "--secret", "anthropic").Credentials[0].Placeholder; again == b.Placeholder {
+		t.Error("two runs have one placeholder")
+	}
+	// What allows the host already is enough, and what the user sets stays.
+	got = s.run("img", "--secret", "anthropic", "--allow", "*.anthropic.com", "-e", "ANTHROPIC_API_KEY=mine", "--print")
+	got.want(t, 0, "!goes to")
+	m, _ = manifest.Parse("printed", []byte(got.stdout))
+	if m.Run.Env["ANTHROPIC_API_KEY"] != "mine" || !slices.Equal(m.Rules.Allow, []string{"*.anthropic.com"}) {
+		t.Errorf("variable %q, rules %v", m.Run.Env["ANTHROPIC_API_KEY"], m.Rules.Allow)
+	}
+}
+
+// TestSecretHosts: where a secret goes is what is built in, what the user's
+// configuration says, or what the call says.
+func TestSecretHosts(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.config("secrets = [\"mine\"]\n[[binding]]\nsecret = \"mine\"\nvariable = \"MINE\"\nhosts = [\"A.example\"]\nheader = \"X-Key\"\nformat = \"{}\"\n")
+	for _, c := range []struct {
+		args  []string
+		names string // of secrets and hosts
+		env   string
+		allow string
+	}{
+		{nil, "mine a.example", "MINE", "a.example:443"},
+		{[]string{"--secret", "other@b.example"}, "mine a.example other b.example", "OTHER", "a.example:443 b.example:443"},
+		{[]string{"--secret", "openai@b.example"}, "mine a.example openai b.example", "OPENAI_API_KEY", "a.example:443 b.example:443"},
+		{[]string{"--secret", "npm@b.example"}, "mine a.example npm b.example", "NPM_TOKEN", "a.example:443 b.example:443"},
+		{[]string{"--secret", "github"}, "mine a.example github api.github.com uploads.github.com github github.com", "GH_TOKEN", "a.example:443 api.github.com:443 uploads.github.com:443 github.com:443"},
+	} {
+		m := s.printed(append([]string{"img"}, c.args...)...)
+		var names []string
+		for _, b := range m.Credentials {
+			names = append(names, b.Secret)
+			names = append(names, b.Hosts...)
+		}
+		if got := strings.Join(names, " "); got != c.names {
+			t.Errorf("%q: %s, want %s", c.args, got, c.names)
+		}
+		if m.Run.Env[c.env] == "" || strings.Join(m.Rules.Allow, " ") != c.allow {
+			t.Errorf("%q: variables %v, rules %v", c.args, m.Run.Env, m.Rules.Allow)
+		}
+	}
+	for args, want := range map[string]string{
+		"--secret=unheard-of":          "secret unheard-of: where unheard-of goes is not known",
+		"--secret=npm":                 "secret npm: npm has no host of its own",
+		"--secret=Anthropic":           `"Anthropic" is no name of a secret`,
+		"--secret=anthropic@*.example": "'*'",
+	} {
+		s.run("img", args, "--print").want(t, 125, want)
+	}
+}
+
+// TestSecretDenied: a secret whose host a rule denies is no sandbox.
+func TestSecretDenied(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	for _, deny := range []string{"api.anthropic.com", "*.anthropic.com", "api.anthropic.com:443"} {
+		s.run("img", "--secret", "anthropic", "--deny", deny).want(t, 125, "the secret anthropic is for api.anthropic.com, which the rule \""+deny+"\" denies")
+	}
+	if len(s.starts("keeper")) != 0 || len(s.starts("sb-vm")) != 0 {
+		t.Error("something was started")
+	}
+	s.run("img", "--secret", "anthropic", "--deny", "api.anthropic.com:80", "--", "true").want(t, 0, "!denies")
+	s.config("[rules]\ndeny = [\"*.anthropic.com\"]\n")
+	s.run("img", "--secret", "anthropic", "--allow", "api.anthropic.com").want(t, 125, "which the rule \"*.anthropic.com\" denies")
+}
+
+// TestSecretRun: the keeper reads the secrets before anything boots, the broker
+// gets its wires, the guest is prepared before its command, and the value is in
+// nothing of it.
+func TestSecretRun(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.env = append(s.env, "REAL="+aSecret)
+	s.does("sb-broker", "asks")
+	s.does("keeper", "dials")
+	got := s.run("img", "--secret", "anthropic", "--", "sh", "-c", "echo $ANTHROPIC_API_KEY; cat "+s.home+"/state/run/*/sandbox.toml")
+	got.want(t, 0, "note in the audit log what the keeper dialled: it said \"nonsense\"")
+	if strings.Contains(got.stdout, aSecret) || !strings.HasPrefix(got.stdout, "sk-ant-api03-") {
+		t.Errorf("the command saw %q", got.stdout)
+	}
+	keeper, broker, gate := s.starts("keeper"), s.starts("sb-broker"), s.starts("sb-gate")
+	if len(keeper) != 1 || len(broker) != 1 || len(gate) != 1 {
+		t.Fatalf("starts: %d keepers, %d brokers, %d gates", len(keeper), len(broker), len(gate))
+	}
+	if a := keeper[0].Args; !slices.Equal(a[:2], []string{"keep", "anthropic"}) || keeper[0].PID != keeper[0].Group {
+		t.Errorf("the keeper: %q", a)
+	}
+	if !slices.Contains(keeper[0].Env, "REAL="+aSecret) {
+		t.Error("the keeper has not the user's environment")
+	}
+	for _, other := range []started{broker[0], gate[0], s.starts("sb-dns")[0], s.starts("sb-vm")[0]} {
+		if strings.Contains(strings.Join(slices.Concat(other.Env, other.Args), " "), aSecret) {
+			t.Errorf("the value is in %+v", other)
+		}
+	}
+	if has := strings.Join(gate[0].Args, " "); !strings.Contains(has, "--broker=") {
+		t.Errorf("the gate has no broker: %s", has)
+	}
+	if got := noted[string](s, "got"); !slices.Equal(got, []string{"value 14\n<nil>"}) {
+		t.Errorf("the broker got %q", got)
+	}
+	commands := noted[session.Command](s, "commands")
+	if len(commands) != 2 || commands[0].Prepare == nil || commands[0].Prepare.Trust != string(certificate(broker[0].PID)) {
+		t.Errorf("commands %+v", commands)
+	}
+	if !strings.Contains(s.log(), " allow tcp token.example 192.0.2.1:443 token-refresh - by=sb\n") || strings.Contains(s.log(), "nonsense") {
+		t.Errorf("log:\n%s", s.log())
+	}
+	// The control: without a secret there is neither.
+	s.run("img", "--", "true").want(t, 0)
+	if len(s.starts("keeper")) != 1 || strings.Contains(strings.Join(s.starts("sb-gate")[1].Args, " "), "--broker=") {
+		t.Error("a broker without a secret")
+	}
+}
+
+// TestSecretUnreadable: nothing boots behind a secret that cannot be read.
+func TestSecretUnreadable(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ tool, does, want string }{
+		{"keeper", "fails", "sb-run: error: sb-broker: no such thing\nsb-run: error: really none\nsb-run: hint: do this first\n"},
+		{"keeper", "is-mute", "sb-broker ended: exit status 3"},
+		{"sb-broker", "fails", "sb-run: error: sb-broker: no such thing"},
+	} {
+		s := newStage(t)
+		s.does(c.tool, c.does)
+		s.run("img", "--secret", "anthropic", "--", "true").want(t, 125, c.want)
+		if len(s.starts("sb-vm")) != 0 {
+			t.Error("a machine was started")
+		}
+		s.does(c.tool, "")
+		s.run("img", "--secret", "anthropic", "--", "true").want(t, 0, "!error")
+	}
+}
+
+// TestSecretInterrupted: a keeper that waits for the user is not waited for when
+// the run is to end.
+func TestSecretInterrupted(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.does("keeper", "is-never-ready")
+	r := s.start(s.cmd("img", "--secret", "anthropic", "--", "true"))
+	r.untilStarts("keeper", 1)
+	r.cmd.Process.Signal(syscall.SIGTERM)
+	r.wait().want(t, 128+int(syscall.SIGTERM), "!error")
+}
+
+// TestBrokerDies: the broker and its keeper are started again together, on a wire of
+// their own and the gate's old one; the guest is told of the new certificate.
+func TestBrokerDies(t *testing.T) {
+	t.Parallel()
+	for _, victim := range []string{"sb-broker", "keeper"} {
+		t.Run(victim, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			r := s.start(s.cmd("img", "--secret", "anthropic", "--", "sh", "-c", untilFile))
+			r.untilUp()
+			kill(t, s.starts(victim)[0].PID)
+			r.untilStarts("sb-broker", 2)
+			certificates := func() (n int) {
+				for _, c := range noted[session.Command](s, "commands") {
+					if c.Prepare != nil {
+						n++
+					}
+				}
+				return n
+			}
+			r.until("the new certificate", func() bool { return certificates() == 2 })
+			s.goOn()
+			r.wait().want(t, 7, "sb-run: warning: sb-broker died (signal: killed) and is started again; open connections of the sandbox to the hosts of its secrets were reset\n")
+			if len(s.starts("keeper")) != 2 || len(s.starts("sb-gate")) != 1 {
+				t.Errorf("%d keepers, %d gates", len(s.starts("keeper")), len(s.starts("sb-gate")))
+			}
+			if n := strings.Count(s.log(), " note run "); n != 2 || !strings.Contains(s.log(), " broker-died - by=sb\n") { // gate-start, broker-died
+				t.Errorf("log:\n%s", s.log())
+			}
+		})
+	}
+}
+
+// TestBrokerKeepsDying: one that cannot be kept alive ends the run.
+func TestBrokerKeepsDying(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.does("sb-broker", "", "dies-when-ready")
+	r := s.start(s.cmd("img", "--secret", "anthropic", "--", "sh", "-c", stays))
+	r.untilUp()
+	kill(t, s.starts("sb-broker")[0].PID)
+	r.wait().want(t, 125, "the machine was stopped: sb-broker died 3 times within 1m0s; the last time: sb-broker: it broke")
+}
+
+// TestBrokerCertificate: nothing but one certificate goes on to the guest.
+func TestBrokerCertificate(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.does("sb-broker", "leaks-a-key", "")
+	got := s.run("img", "--secret", "anthropic", "--", "true")
+	got.want(t, 0, "take the certificate of sb-broker: it is not one certificate and nothing else", "sb-broker died")
+	for _, c := range noted[session.Command](s, "commands") {
+		if c.Prepare != nil && strings.Contains(c.Prepare.Trust, "KEY") {
+			t.Errorf("the guest was given %q", c.Prepare.Trust)
+		}
+	}
+	s.does("sb-broker", "")
+	s.does("sb-vm", "cannot-prepare")
+	s.run("img", "--secret", "anthropic", "--", "true").want(t, 125, `prepare the guest for its secrets: it says "trust a certificate: the disk is full\x1b[2J"`)
+}
+
+// TestSecretInShare: a source that the guest could read or change is none.
+func TestSecretInShare(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	other, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{filepath.Join(s.work, "key"), filepath.Join(other, "key"), filepath.Join(s.work, "tool"), filepath.Join(other, "tool")} {
+		if err := os.WriteFile(file, []byte("#!/bin/sh\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		source, share string
+		code          int
+	}{
+		{"file:" + s.work + "/key", "-w=" + s.work, 125},
+		{"file:" + s.work + "/key", "-v=" + s.work + ":/x:ro", 125},
+		{"file:" + other + "/key", "-w=" + s.work, 0},
+		{"cmd:" + s.work + "/tool", "-w=" + s.work, 125},
+		{"cmd:" + s.work + "/tool", "-v=" + s.work + ":/x:ro", 0},
+		{"cmd:" + other + "/tool", "-w=" + s.work, 0},
+		{"cmd:sh " + s.work + "/tool", "-w=" + s.work, 125},
+		{"cmd:sh " + other + "/tool " + s.work + "/none", "-w=" + s.work, 0},
+	} {
+		s.config("[source]\nanthropic = \"" + c.source + "\"\n")
+		got := s.run("img", "--secret", "anthropic", c.share, "--", "true")
+		if got.want(t, c.code); (c.code == 125) != strings.Contains(got.stderr, "which is shared with the guest") {
+			t.Errorf("%s, %s: %s", c.source, c.share, got.stderr)
+		}
+	}
+	s.config("")
+	s.env = append(s.env, "CLAUDE_CONFIG_DIR="+s.work)
+	s.run("img", "--secret", "claude", "-v="+s.work+":/x:ro", "--", "true").want(t, 125, "which is shared with the guest")
+	s.run("img", "--secret", "anthropic", "-v="+s.work+":/x:ro", "--", "true").want(t, 0)
+}
+
+// TestSecretFromDescriptor: a descriptor of the user's reaches the keeper, and
+// nobody else.
+func TestSecretFromDescriptor(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.config("[source]\nanthropic = \"fd:5\"\n")
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	w.Close()
+	cmd := s.cmd("img", "--secret", "anthropic", "--", "true")
+	cmd.ExtraFiles = []*os.File{r, r, r}
+	s.start(cmd).wait().want(t, 0)
+	st, err := os.Readlink(fmt.Sprint("/proc/self/fd/", r.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	has := func(tool string) bool {
+		return slices.Contains(slices.Collect(maps.Values(s.starts(tool)[0].FDs)), st)
+	}
+	if !has("keeper") || has("sb-broker") || has("sb-gate") || has("sb-vm") {
+		t.Errorf("the keeper has it: %v, the broker: %v, the gate: %v", has("keeper"), has("sb-broker"), has("sb-gate"))
+	}
+	if a := strings.Join(s.starts("keeper")[0].Args, " "); !strings.Contains(a, "--fd=5=") {
+		t.Errorf("the keeper's arguments: %s", a)
+	}
+}
+
+// TestGitPlaceholder: git is told what to present, in configuration of the
+// environment that joins what is there.
+func TestGitPlaceholder(t *testing.T) {
+	t.Parallel()
+	m := &manifest.Manifest{Credentials: []binding.Binding{{Secret: "g", Hosts: []string{"git.example"}, Format: "Basic me", Placeholder: "P"}}}
+	m.Run.Env = map[string]string{"GIT_CONFIG_COUNT": "1"}
+	addGit(m)
+	if m.Run.Env["GIT_CONFIG_COUNT"] != "2" || m.Run.Env["GIT_CONFIG_KEY_1"] != "credential.https://git.example.helper" || !strings.Contains(m.Run.Env["GIT_CONFIG_VALUE_1"], "username=me && echo password=P") {
+		t.Errorf("variables %v", m.Run.Env)
+	}
+}
