@@ -25,7 +25,7 @@ const opensVar = "SB_TEST_OPENS"
 func TestOpensChild(t *testing.T) {
 	other := os.Getenv(opensVar)
 	if other == "" {
-		t.Skip("a part of TestHandOver")
+		return // a part of TestHandOver
 	}
 	runtime.LockOSThread()
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {

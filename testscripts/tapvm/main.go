@@ -42,9 +42,7 @@ func main() {
 func image(args []string) error {
 	switch strings.Join(args[:min(len(args), 1)], "") {
 	case "show":
-		fmt.Println(`{"ref":"img","digest":"sha256:00","config":{"Env":["PATH=/bin:/usr/bin:/sbin:/usr/sbin"],"Cmd":["true"]}}`)
-	case "path":
-		fmt.Println("/an/image")
+		fmt.Println(`{"ref":"img","digest":"sha256:00","path":"/an/image","config":{"Env":["PATH=/bin:/usr/bin:/sbin:/usr/sbin"],"Cmd":["true"]}}`)
 	case "kernel":
 		fmt.Println("/a/kernel")
 	case "disk":
