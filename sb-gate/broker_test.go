@@ -375,3 +375,20 @@ func ruleName(t *testing.T, s string) rule.Name {
 	}
 	return n
 }
+
+// TestHandedEnding: a connection ends as sb-broker says; one of which it says nothing,
+// or too late, ended with it.
+func TestHandedEnding(t *testing.T) {
+	h := &handed{end: make(chan reason.Code, 1)}
+	h.end <- reason.Done
+	if why := h.ending(io.EOF); why != reason.Done {
+		t.Errorf("it ended with %s", why)
+	}
+	if why := h.ending(io.EOF); why != reason.BrokerDied {
+		t.Errorf("without a word: %s", why)
+	}
+	h.end <- reason.Done
+	if why := h.ending(os.ErrDeadlineExceeded); why != reason.BrokerDied {
+		t.Errorf("too late: %s", why)
+	}
+}
