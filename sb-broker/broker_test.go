@@ -432,3 +432,15 @@ func selfSigned() (cert, key []byte) {
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text})
 }
+
+func (c *ca) pem() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.cert.Raw})
+}
+
+func poolOf(text string) *x509.CertPool {
+	p := x509.NewCertPool()
+	p.AppendCertsFromPEM([]byte(text))
+	return p
+}
+
+func mustAddrPort(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }

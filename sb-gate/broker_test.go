@@ -24,6 +24,8 @@ import (
 
 	"sb/lib/binding"
 	"sb/lib/fd"
+	"sb/lib/reason"
+	"sb/lib/rule"
 	"sb/lib/say"
 )
 
@@ -307,5 +309,86 @@ func TestBrokerKilled(t *testing.T) {
 	}
 	if text, _, err := keyed(s.client(s.trust, "http/1.1"), "https://api.example/", fakeKey, nil); err != nil || text != "key="+fakeKey+" body=0\n" {
 		t.Errorf("after it was started again: %q %v", text, err)
+	}
+}
+
+// TestE16Cleartext: only TLS is handed over. HTTP in clear for a bound name goes
+// where it always did, with the placeholder that the guest has.
+func TestE16Cleartext(t *testing.T) {
+	s := startBroker(t, "api.example", "bind=api.example")
+	w, got := s.listener(newAddr(), 80), &seen{}
+	s.dns.at("api.example", w.at.Addr())
+	s.serveWeb(w, got)
+	c := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+		return s.guest.dial(netip.AddrPortFrom(s.handle("api.example"), 80))
+	}}}
+	if text, _, err := keyed(c, "http://api.example/", fakeKey, nil); err != nil || text != "key="+fakeKey+" body=0\n" {
+		t.Errorf("%q %v", text, err)
+	}
+	c.CloseIdleConnections()
+	s.has("close tcp api.example " + w.at.String() + " done -")
+	s.hasNot("note broker")
+	s.api("api.example")
+	if _, _, err := keyed(s.client(s.trust, "h2"), "https://api.example/", fakeKey, nil); err != nil {
+		t.Error(err)
+	}
+	s.has("note broker api.example * credential-used key")
+}
+
+// TestE15Gate: the broker refuses a server that does not prove its name; the guest
+// is told so, and nothing of what it asks went out.
+func TestE15Gate(t *testing.T) {
+	s := startBroker(t, "api.example", "bind=api.example")
+	s.inexact = true
+	w := s.secureWith(443, &tls.Config{Certificates: []tls.Certificate{theAuthority().certificate("other.example")}}, "api.example")
+	if _, _, err := keyed(s.client(s.trust, "h2"), "https://api.example/", fakeKey, nil); err == nil {
+		t.Error("it was answered")
+	}
+	s.has("deny broker api.example " + w.at.String() + " upstream-unverified -")
+	s.has("close tcp api.example " + w.at.String() + " upstream-unverified -")
+}
+
+// TestHandedBudget: the connections that sb-broker holds are bounded.
+func TestHandedBudget(t *testing.T) {
+	s := startBroker(t, "api.example", "bind=api.example")
+	b := &broker{flows: map[uint64]*handed{}}
+	for i := range uint64(maxHanded) {
+		b.flows[i] = nil
+	}
+	if h, _, why := b.hand(&flow{}, ruleName(t, "api.example")); h != nil || why != reason.FlowBudget {
+		t.Errorf("%v, %s", h, why)
+	}
+	s.api("api.example")
+	c := s.client(s.trust, "h2")
+	if _, _, err := keyed(c, "https://api.example/", fakeKey, nil); err != nil {
+		t.Error(err)
+	}
+	c.CloseIdleConnections()
+	s.has("close tcp api.example * done -")
+}
+
+func ruleName(t *testing.T, s string) rule.Name {
+	t.Helper()
+	n, err := rule.ParseName(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestHandedEnding: a connection ends as sb-broker says; one of which it says nothing,
+// or too late, ended with it.
+func TestHandedEnding(t *testing.T) {
+	h := &handed{end: make(chan reason.Code, 1)}
+	h.end <- reason.Done
+	if why := h.ending(io.EOF); why != reason.Done {
+		t.Errorf("it ended with %s", why)
+	}
+	if why := h.ending(io.EOF); why != reason.BrokerDied {
+		t.Errorf("without a word: %s", why)
+	}
+	h.end <- reason.Done
+	if why := h.ending(os.ErrDeadlineExceeded); why != reason.BrokerDied {
+		t.Errorf("too late: %s", why)
 	}
 }

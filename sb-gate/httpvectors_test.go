@@ -68,7 +68,7 @@ func columns(t *testing.T, file string, n int) (all [][]string) {
 // vectors say, in less than a second: of what is refused nothing reaches the
 // server, and the guest gets a 403 with the reason.
 func TestC1C2C3C4C5Vectors(t *testing.T) {
-	all := columns(t, "http1/testdata/requests.txt", 4)
+	all := columns(t, "../lib/http1/testdata/requests.txt", 4)
 	s := start(t, "a.example", "b.example")
 	s.inexact = true // some are cut off
 	var seen keeper

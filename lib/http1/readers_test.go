@@ -321,3 +321,49 @@ func FuzzSwitchedAgainstNetHTTP(f *testing.F) {
 		}
 	})
 }
+
+// streamed is what a Stream hands out of a stream that comes in pieces, as far as
+// net/http is asked for it.
+func streamed(stream []byte, piece int) []byte {
+	var parts []io.Reader
+	for b := stream; len(b) > 0; {
+		n := min(len(b), piece)
+		parts, b = append(parts, bytes.NewReader(b[:n])), b[n:]
+	}
+	s := NewStream(io.MultiReader(parts...), func(req *Request) error {
+		if strings.Trim(req.Host, hostBytes) != "" {
+			return refuse("host")
+		}
+		return nil
+	})
+	out, _ := io.ReadAll(s)
+	return out
+}
+
+// FuzzStream: in whatever pieces a stream comes, what is handed out of it is the
+// beginning of it, and net/http reads no other requests there than we do.
+func FuzzStream(f *testing.F) {
+	for _, v := range vectors(f) {
+		f.Add([]byte(v.stream), uint16(0))
+		f.Add([]byte(v.stream+get), uint16(99))
+	}
+	f.Fuzz(func(t *testing.T, stream []byte, piece uint16) {
+		out := streamed(stream, int(piece)+1)
+		if !bytes.HasPrefix(stream, out) {
+			t.Fatalf("%q handed out as %q", stream, out)
+		}
+		if other := streamed(stream, len(stream)+1); !bytes.Equal(out, other) {
+			t.Fatalf("%q in pieces of %d is %q, whole %q", stream, int(piece)+1, out, other)
+		}
+		all, passed := ours(stream)
+		if !bytes.HasPrefix(passed, out) && !bytes.HasPrefix(out, passed) {
+			t.Fatalf("%q: handed out %q, passed %q", stream, out, passed)
+		}
+		read := theirs(out)
+		for i, r := range read {
+			if i >= len(all) || r.method != all[i].method || r.host != all[i].host {
+				t.Fatalf("%q: net/http reads %q as request %d of what was handed out, we read %q", stream, r, i, all)
+			}
+		}
+	})
+}

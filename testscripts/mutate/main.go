@@ -32,7 +32,8 @@ var tests = []struct{ pkg, by []string }{
 	{[]string{"lib/rule"}, []string{"./lib/rule"}},
 	{[]string{"sb-gate/frame"}, []string{"./sb-gate/frame", "./sb-gate"}},
 	{[]string{"sb-gate/hello"}, []string{"./sb-gate/hello", "./sb-gate"}},
-	{[]string{"lib/http1"}, []string{"./lib/http1", "./sb-gate"}},
+	{[]string{"lib/http1"}, []string{"./lib/http1", "./sb-gate", "./sb-broker"}},
+	{[]string{"sb-broker"}, []string{"./sb-broker"}},
 	{[]string{"sb-dns"}, []string{"./sb-dns"}},
 	{[]string{"sb-gate"}, []string{"./sb-gate"}},
 }
