@@ -52,7 +52,7 @@ func bearer() binding.Binding {
 // world is a broker, the gate's end of its wire, a keeper and the servers that
 // names lead to.
 type world struct {
-	t      *testing.T
+	t      testing.TB
 	b      *broker
 	wire   *handover.Wire
 	trust  *x509.CertPool // what the guest trusts: the sandbox's authority
@@ -82,7 +82,7 @@ func (h *hands) all() []*http.Request {
 	return append([]*http.Request(nil), h.reqs...)
 }
 
-func (h *hands) last(t *testing.T) *http.Request {
+func (h *hands) last(t testing.TB) *http.Request {
 	t.Helper()
 	all := h.all()
 	if len(all) == 0 {
@@ -92,13 +92,13 @@ func (h *hands) last(t *testing.T) *http.Request {
 }
 
 // start runs a broker with a server that handler answers for.
-func start(t *testing.T, handler http.HandlerFunc, bindings ...binding.Binding) *world {
+func start(t testing.TB, handler http.HandlerFunc, bindings ...binding.Binding) *world {
 	t.Helper()
 	return startTLS(t, &tls.Config{NextProtos: []string{"h2", "http/1.1"}}, handler, bindings...)
 }
 
 // startTLS is start with a server of another kind.
-func startTLS(t *testing.T, config *tls.Config, handler http.HandlerFunc, bindings ...binding.Binding) *world {
+func startTLS(t testing.TB, config *tls.Config, handler http.HandlerFunc, bindings ...binding.Binding) *world {
 	t.Helper()
 	w := &world{t: t, port: 443, hands: &hands{}, secrets: map[string]string{"anthropic": secret, "openai": secret}, ends: map[uint64]chan string{}, more: make(chan struct{})}
 	w.server = httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -157,7 +157,7 @@ func startTLS(t *testing.T, config *tls.Config, handler http.HandlerFunc, bindin
 	return w
 }
 
-func pair(t *testing.T, name string, kind fd.Kind) (near, far *os.File) {
+func pair(t testing.TB, name string, kind fd.Kind) (near, far *os.File) {
 	t.Helper()
 	near, far, err := fd.Pair(name, kind)
 	if err != nil {
@@ -297,7 +297,7 @@ func (w *world) hand(name, addr string) *handed {
 		w.t.Fatal(err)
 	}
 	near.Close()
-	c.SetDeadline(time.Now().Add(20 * time.Second))
+	c.SetDeadline(time.Now().Add(40 * time.Second))
 	w.t.Cleanup(func() { c.Close(); up.Close() })
 	return &handed{c, end, up}
 }

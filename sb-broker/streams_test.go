@@ -130,10 +130,12 @@ func TestE10Events(t *testing.T) {
 		}
 		defer res.Body.Close()
 		buf := make([]byte, 1000)
-		n, _ := io.ReadFull(res.Body, buf[:9])
+		if n, err := io.ReadFull(res.Body, buf[:9]); err != nil || string(buf[:n]) != "data: 0\n\n" {
+			t.Fatalf("%q, %v", buf[:n], err)
+		}
 		for _, s := range []string{"d", "a", "ta: ", "x\n\n", "{\"a\":"} {
 			next <- s
-			if n, err = io.ReadFull(res.Body, buf[:len(s)]); err != nil || string(buf[:n]) != s {
+			if n, err := io.ReadFull(res.Body, buf[:len(s)]); err != nil || string(buf[:n]) != s {
 				t.Fatalf("%q, %v, want %q", buf[:n], err, s)
 			}
 		}
