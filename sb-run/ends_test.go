@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -44,8 +45,7 @@ func (s *stage) at(n int, more string) *running {
 		r.untilUp()
 	case "sb-image":
 		r.until("the stage", func() bool {
-			starts := s.starts("sb-image")
-			return len(starts) > 0 && strings.HasPrefix(at.does, strings.Join(starts[len(starts)-1].Args[:1], ""))
+			return slices.ContainsFunc(s.starts("sb-image"), func(st started) bool { return strings.HasPrefix(at.does, st.Args[0]) })
 		})
 		// It must have set its signals; what it says first goes to people.
 		if at.remove != "" {
