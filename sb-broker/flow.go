@@ -222,7 +222,7 @@ func (f *flow) answer(guest *tls.Conn) {
 		IdleTimeout:                  idleTime,
 		MaxHeaderBytes:               maxHead,
 		Protocols:                    p,
-		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
+		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerStream: streamBuffer, MaxReceiveBufferPerConnection: connBuffer},
 		ErrorLog:                     log.New(io.Discard, "", 0),
 	}
 	var c net.Conn = guest

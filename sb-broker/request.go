@@ -283,7 +283,7 @@ func (p *bufferPool) Get() []byte {
 	if b, ok := p.pool.Get().(*[]byte); ok {
 		return *b
 	}
-	return make([]byte, 32<<10)
+	return make([]byte, 16<<10) // as much as a record of TLS
 }
 
 // Put implements httputil.BufferPool.
