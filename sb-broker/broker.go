@@ -28,6 +28,8 @@ const (
 	headTime      = 10 * time.Second
 	handshakeTime = 10 * time.Second // each
 	idleTime      = 10 * time.Minute // between two requests
+	streamBuffer  = 128 << 10        // what waits on one request, each way
+	connBuffer    = 1 << 20          // and on all of a connection
 	smallAnswer   = 64 << 10         // an answer up to this size keeps its length when it is looked through
 )
 
@@ -118,9 +120,8 @@ func newClient() *http.Transport {
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: maxHead,
 		ExpectContinueTimeout:  time.Second,
-		WriteBufferSize:        32 << 10,
-		ReadBufferSize:         32 << 10,
 		Protocols:              p,
+		HTTP2:                  &http.HTTP2Config{MaxReceiveBufferPerStream: streamBuffer, MaxReceiveBufferPerConnection: connBuffer},
 	}
 }
 

@@ -96,7 +96,10 @@ func (f *flow) rewrite(pr *httputil.ProxyRequest, p plan, values []string) {
 	out.URL.Scheme, out.URL.Host = "https", f.site.name
 	out.URL.RawQuery = pr.In.URL.RawQuery // as it was sent
 	out.Host = strings.ToLower(pr.In.Host)
-	out.Trailer = pr.In.Trailer // filled when the body has been read
+	if len(pr.In.Trailer) > 0 && out.Body != nil {
+		out.Trailer = pr.In.Trailer.Clone()
+		out.Body = &trailed{out.Body, pr.In, out.Trailer}
+	}
 	out.Header.Del("Host")
 	out.Header.Set("Accept-Encoding", "identity") // what comes back is looked through
 	if out.Header.Get("Grpc-Accept-Encoding") != "" {
@@ -119,6 +122,25 @@ func (f *flow) rewrite(pr *httputil.ProxyRequest, p plan, values []string) {
 			out.Header.Del(name)
 		}
 	}
+}
+
+// trailed is a body behind which trailers come: those that were announced, and
+// judged, and no others.
+type trailed struct {
+	io.ReadCloser
+	in        *http.Request
+	announced http.Header
+}
+
+// Read implements io.Reader.
+func (t *trailed) Read(p []byte) (int, error) {
+	n, err := t.ReadCloser.Read(p)
+	if err == io.EOF {
+		for name := range t.announced {
+			t.announced[name] = t.in.Trailer[name]
+		}
+	}
+	return n, err
 }
 
 // refuse answers in the server's place.
@@ -283,7 +305,7 @@ func (p *bufferPool) Get() []byte {
 	if b, ok := p.pool.Get().(*[]byte); ok {
 		return *b
 	}
-	return make([]byte, 32<<10)
+	return make([]byte, 16<<10) // as much as a record of TLS
 }
 
 // Put implements httputil.BufferPool.

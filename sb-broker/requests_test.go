@@ -244,6 +244,18 @@ func TestE6Lookalikes(t *testing.T) {
 	})
 }
 
+// Of the fields behind a body those pass that were announced, and judged.
+func TestE6Trailers(t *testing.T) {
+	w := start(t, func(rw http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		rw.Header().Set("X-Trailer", fmt.Sprint(r.Trailer))
+	}, anthropic())
+	got := w.says(w.guest("http/1.1"), "POST / HTTP/1.1\r\nHost: api.example\r\n"+key+"Trailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nX-Sum: 1\r\nX-Api-Key: mine\r\nX-Other: 2\r\n\r\n")
+	if got.header.Get("X-Trailer") != "map[X-Sum:[1]]" {
+		t.Errorf("the server got the trailers %s", got.header.Get("X-Trailer"))
+	}
+}
+
 // TestE7Values: a secret that no header can carry, or that could not be found in
 // an answer, is not put in, and no request goes out; the refusal names it.
 func TestE7Values(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"log"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"slices"
 	"syscall"
 
@@ -58,6 +59,7 @@ func run(args []string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", *file, err)
 	}
+	debug.SetGCPercent(25)    // many connections hold little each
 	log.SetOutput(io.Discard) // net/http logs there what servers say, which may be a secret
 	if err := confineSelf(); err != nil {
 		return err

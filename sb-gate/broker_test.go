@@ -161,6 +161,7 @@ type seen struct {
 	keys []string
 	hold chan struct{} // /hold waits for it
 	held chan struct{} // and tells that it does
+	cut  chan struct{} // and that its connection broke
 }
 
 func (g *seen) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -174,7 +175,11 @@ func (g *seen) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/hold" {
 		w.(http.Flusher).Flush()
 		close(g.held)
-		<-g.hold
+		select {
+		case <-g.hold:
+		case <-r.Context().Done():
+			close(g.cut)
+		}
 	}
 }
 
@@ -275,7 +280,7 @@ func TestBrokerKilled(t *testing.T) {
 	s := startBroker(t, "api.example", "bind=api.example")
 	s.inexact = true
 	w, got := s.api("api.example")
-	got.hold, got.held = make(chan struct{}), make(chan struct{})
+	got.hold, got.held, got.cut = make(chan struct{}), make(chan struct{}), make(chan struct{})
 	c := s.client(s.trust, "http/1.1")
 	failed := make(chan error, 1)
 	go func() {
@@ -287,7 +292,11 @@ func TestBrokerKilled(t *testing.T) {
 	if err := <-failed; err == nil {
 		t.Error("the request that was being answered has a whole answer")
 	}
-	close(got.hold)
+	select {
+	case <-got.cut:
+	case <-time.After(10 * time.Second):
+		t.Error("the server's side goes on")
+	}
 	s.has("deny broker api.example " + w.at.String() + " broker-died -")
 	s.has("close tcp api.example " + w.at.String() + " broker-died -")
 	s.program.Wait()

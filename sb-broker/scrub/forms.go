@@ -39,6 +39,9 @@ var writings = []func(string) string{
 	func(s string) string { return hex.EncodeToString([]byte(s)) },
 	func(s string) string { return strings.ToUpper(hex.EncodeToString([]byte(s))) },
 	html.EscapeString,
+	strings.ToLower,
+	strings.ToUpper,
+	func(s string) string { return everyByte(s, `\u%04x`) },
 }
 
 // within is what is sure of b's base64 where so many bytes (modulo 3) come before

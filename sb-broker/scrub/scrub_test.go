@@ -32,6 +32,7 @@ func written(s string) map[string]string {
 		"base64 1":     base64.StdEncoding.EncodeToString([]byte(":" + s + "tail")),
 		"base64 2":     base64.StdEncoding.EncodeToString([]byte("x:" + s + "tail")),
 		"base64url 1":  base64.URLEncoding.EncodeToString([]byte("user:" + s + "xy")),
+		"upper case":   strings.ToUpper("the token is " + s + "!"),
 		"twice":        s + s + " and " + s,
 	}
 }
