@@ -202,8 +202,12 @@ func TestTerminalWanted(t *testing.T) {
 				cmd.Stdout = slave
 			}
 			r := s.start(cmd)
+			shown := make(chan struct{})
 			if c.stdout {
-				go io.Copy(&r.out, master)
+				go func() {
+					io.Copy(&r.out, master)
+					close(shown)
+				}()
 			}
 			if c.stdin && c.code == 9 {
 				r.untilScreen(c.want)
@@ -215,8 +219,9 @@ func TestTerminalWanted(t *testing.T) {
 			} else if got.code != c.code {
 				t.Errorf("exit code %d, want %d", got.code, c.code)
 			}
+			slave.Close()
 			if c.stdout {
-				slave.Close()
+				<-shown // it ends with the last who has the other side
 			}
 			if !strings.Contains(r.out.String(), c.want) {
 				t.Errorf("stdout %q, want %q", r.out.String(), c.want)
