@@ -91,6 +91,8 @@ func saveMachine(ctx context.Context, m *manifest.Manifest) error {
 	t, err := q.savedOrSave(ctx)
 	if err == nil {
 		t.Close()
+	} else if ctx.Err() != nil {
+		return fmt.Errorf("save the machine: %w", context.Cause(ctx))
 	}
 	return err
 }

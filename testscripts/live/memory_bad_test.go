@@ -246,3 +246,32 @@ func TestTemplateMakerKilled(t *testing.T) {
 		t.Errorf("control: then it says %q", said)
 	}
 }
+
+// TestWarmInterrupted: an interrupted sb-image warm says that it was, and leaves
+// nothing half made.
+func TestWarmInterrupted(t *testing.T) {
+	t.Parallel()
+	claim(t, "template", "killed")
+	env, _, templates := ownTemplates(t)
+	cmd := exec.Command(filepath.Join(os.Getenv(binVar), "sb-image"), "warm", "--cpus=1", "--memory=256m", "--accel=tcg", imageRef)
+	var said strings.Builder
+	cmd.Env, cmd.Stderr = env, &said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	half := func() []string {
+		all, _ := filepath.Glob(filepath.Join(templates, ".new*", "memory"))
+		return all
+	}
+	for end := time.Now().Add(runTime); len(half()) == 0 && time.Now().Before(end); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	cmd.Process.Signal(os.Interrupt)
+	err := cmd.Wait()
+	if cmd.ProcessState.ExitCode() != 1 || !strings.Contains(said.String(), "save the machine: it was told to end\n") || strings.Contains(said.String(), "the machine ended") {
+		t.Errorf("%v: it says %q", err, said.String())
+	}
+	if left := append(half(), savedOnes(templates)...); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
