@@ -49,18 +49,8 @@ func (p *program) run() (err error) {
 	if err := os.Remove(p.stderr.Name()); err != nil {
 		return err
 	}
-	leash, end, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	defer end.Close()
-	p.ExtraFiles, p.Stderr = []*os.File{leash}, p.stderr
-	err = p.Start()
-	leash.Close()
-	if err == nil {
-		err = p.Wait()
-	}
-	if err == nil {
+	p.Stderr = p.stderr
+	if err = p.runLeashed(); err == nil {
 		const most = 4 << 20
 		b, err := io.ReadAll(io.NewSectionReader(p.stderr, 0, most))
 		p.all = string(b)
@@ -70,6 +60,22 @@ func (p *program) run() (err error) {
 		return fmt.Errorf("%s: %w:\n%s", p.name, err, text)
 	}
 	return fmt.Errorf("%s: %w", p.name, err)
+}
+
+// runLeashed runs the program until it ends or this process does.
+func (p *program) runLeashed() error {
+	leash, end, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer end.Close()
+	p.ExtraFiles = []*os.File{leash}
+	err = p.Start()
+	leash.Close()
+	if err != nil {
+		return err
+	}
+	return p.Wait()
 }
 
 // lastWords are the last whole lines of what it said.

@@ -16,8 +16,9 @@ import (
 func runGc(args []string) error {
 	flags := say.Flags("sb-image gc", "", `
 Removes images that no reference stands for, kernels that are not in use, saved
-machines that nothing can start from any more, and what killed processes left. What a running sandbox or another sb-image holds a lock
-on stays. Prints how many bytes that made free.`)
+machines that nothing can start from any more, and what killed processes left.
+What a running sandbox or another sb-image holds a lock on stays. Prints how many
+bytes that made free.`)
 	if err := say.Parse(flags, args); err != nil {
 		return err
 	}

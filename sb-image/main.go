@@ -23,7 +23,7 @@ func run(args []string) error {
 		{Name: "pull", Args: "REF", Text: "fetch an image, print its digest", Run: runPull},
 		{Name: "path", Args: "REF|DIGEST", Text: "print where an image's file system lies", Run: runPath},
 		{Name: "show", Args: "REF|DIGEST", Text: "print what an image is, as JSON", Run: runShow},
-		{Name: "ls", Args: "", Text: "list the images", Run: runLs},
+		{Name: "ls", Args: "", Text: "list the images and the saved machines", Run: runLs},
 		{Name: "rm", Args: "REF|DIGEST…", Text: "remove images", Run: runRm},
 		{Name: "gc", Args: "", Text: "remove what nothing refers to", Run: runGc},
 		{Name: "warm", Args: "TARGET", Text: "save the machine that sandboxes start from", Run: runWarm},

@@ -129,12 +129,20 @@ func (s *store) find(arg, platform string) (record, string, error) {
 	return record{}, "", notThere(arg, platform)
 }
 
+// absent is the error about an image that is not in the store.
+type absent struct {
+	what  string
+	fetch string // the hint for those who want it to be there
+}
+
+func (a *absent) Error() string { return a.what }
+
 func notThere(arg, platform string) error {
 	how := ""
 	if platform != hostPlatform() {
 		how = "--platform " + platform + " "
 	}
-	return say.WithHint(fmt.Errorf("no image %s for %s is in the store", arg, platform), "sb-image pull %s%s", how, shellQuote(arg))
+	return &absent{fmt.Sprintf("no image %s for %s is in the store", arg, platform), "sb-image pull " + how + shellQuote(arg)}
 }
 
 // shellQuote writes a word as sh reads it back.
@@ -170,7 +178,7 @@ func (s *store) findDigest(prefix string) (record, error) {
 	}
 	switch len(found) {
 	case 0:
-		return record{}, say.WithHint(fmt.Errorf("no image with the digest %s is in the store", prefix), "sb-image ls lists the images, sb-image pull REF fetches one")
+		return record{}, &absent{"no image with the digest " + prefix + " is in the store", "sb-image ls lists the images, sb-image pull REF fetches one"}
 	case 1:
 		return found[0], nil
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 
 	"sb/lib/say"
 
@@ -44,6 +45,10 @@ are gone. An image that a sandbox uses stays until gc.`)
 
 func (s *store) rm(ctx context.Context, arg, platform string) error {
 	rec, name, err := s.find(arg, platform)
+	var gone *absent
+	if errors.As(err, &gone) {
+		return say.WithHint(err, "%s", whatElse(arg))
+	}
 	if err != nil {
 		return err
 	}
@@ -81,6 +86,17 @@ func (s *store) rm(ctx context.Context, arg, platform string) error {
 		fmt.Println(rec.Digest)
 	}
 	return err
+}
+
+// whatElse is the hint about a word that ls may show, but that is no image.
+func whatElse(arg string) string {
+	saved, _ := savedMachines()
+	for _, m := range saved {
+		if len(arg) >= 12 && strings.HasPrefix(m.Template, arg) {
+			return "that is a saved machine: sb-image gc removes it when its image, " + m.Image[:min(19, len(m.Image))] + ", is gone"
+		}
+	}
+	return "sb-image ls lists the images"
 }
 
 var errInUse = errors.New("it is in use")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -32,6 +33,10 @@ func one(flags *pflag.FlagSet, args []string) (*store, record, string, error) {
 		return nil, record{}, "", err
 	}
 	rec, name, err := s.find(flags.Arg(0), *platform)
+	var gone *absent
+	if errors.As(err, &gone) {
+		err = say.WithHint(err, "%s", gone.fetch)
+	}
 	return s, rec, name, err
 }
 

@@ -80,7 +80,8 @@ func warm(ctx context.Context, target string, sizes []string) error {
 }
 
 // another runs another of our tools, the one beside this or else on PATH, and
-// returns what it answers. What it says to people goes where this one's words go.
+// returns what it answers. What it says to people it says itself, at once; that it
+// failed is among that.
 func another(ctx context.Context, name string, args ...string) (string, error) {
 	path := name
 	if self, err := os.Executable(); err == nil {
@@ -88,16 +89,20 @@ func another(ctx context.Context, name string, args ...string) (string, error) {
 			path = filepath.Join(filepath.Dir(self), name)
 		}
 	}
-	p := newProgram(exec.CommandContext(ctx, path, args...))
-	p.name = name
-	var out strings.Builder
-	p.Stdout = &out
-	err := p.run()
-	for l := range strings.Lines(p.all) {
-		fmt.Fprint(os.Stderr, say.Safe(strings.TrimSuffix(l, "\n")), "\n")
-	}
-	if errors.Is(err, exec.ErrNotFound) {
+	path, err := exec.LookPath(path)
+	if err != nil {
 		return "", say.WithHint(err, "the tools of a release are installed together: make install")
 	}
-	return out.String(), err
+	p := newProgram(exec.CommandContext(ctx, path, args...))
+	var out strings.Builder
+	p.Stdout, p.Stderr = &out, os.Stderr
+	err = p.runLeashed()
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit) && exit.Exited() && ctx.Err() == nil:
+		return "", say.Exit(say.CodeFailed)
+	case err != nil:
+		return "", fmt.Errorf("%s: %w", name, err)
+	}
+	return out.String(), nil
 }

@@ -34,11 +34,20 @@ func logFiles(args []string) ([]string, error) {
 			return nil, err
 		}
 		if len(found) == 0 {
-			return nil, say.WithHint(fmt.Errorf("read the log of %s: there is neither such a file nor such a sandbox", arg), "sb-policy log, on a terminal, shows that of the newest")
+			return nil, say.WithHint(fmt.Errorf("read the log of %s: there is neither such a file nor such a sandbox", arg), "the logs of the last sandboxes lie in %s; sb-policy log, on a terminal, shows that of the newest", where())
 		}
 		files = append(files, found...)
 	}
 	return files, nil
+}
+
+// where is the directory of the logs of sandboxes that have ended.
+func where() string {
+	state, err := dirs.State()
+	if err != nil {
+		return "the state directory"
+	}
+	return filepath.Join(state, "log")
 }
 
 // logsOf are the logs of a sandbox, the older generation first: in its run

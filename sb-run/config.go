@@ -103,7 +103,7 @@ func checkMemory(name string, n manifest.Size) error {
 		return say.Usage("%s: %s is less than the %s that a machine needs to boot", name, n, manifest.Size(manifest.MinMemory))
 	}
 	if all := hostMemory(); all > 0 && n > all {
-		return say.Usage("%s: %s is more than the %s that this host has", name, n, all)
+		return say.Usage("%s: %s is more than the %s that this host has", name, n, all>>20<<20)
 	}
 	return nil
 }

@@ -95,7 +95,7 @@ func TestBadOptions(t *testing.T) {
 		{[]string{"img", "--memory", ""}, "--memory: its value is empty; give it one, or leave the flag out"},
 		{[]string{"img", "--disk", ""}, "--disk: its value is empty; "},
 		{[]string{"img", "--disk", "1.5g"}, `--disk: "1.5g" is no size`},
-		{[]string{"img", "--memory", "900t"}, "--memory: 900t is more than the "},
+		{[]string{"img", "--memory", "900t"}, "--memory: 900t is more than the " + (hostMemory() >> 20 << 20).String() + " that this host has"},
 		{[]string{"img", "--disk", "99t"}, "--disk: 99t is not between 1g and 1t"},
 		{[]string{"img", "--disk", "10m"}, "--disk: 10m is not between 1g and 1t"},
 		{[]string{"img", "-v", dir + ":/proc"}, "/proc is the guest's own"},

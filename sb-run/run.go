@@ -35,12 +35,12 @@ func runTarget(args []string) error {
 	if err := outOfReach(plan.m, c); err != nil {
 		return err
 	}
-	if len(plan.m.Rules.Allow) == 0 {
-		say.Note("no rule allows anything: this sandbox reaches nothing (--allow HOST opens a host)")
-	}
 	if o.print != "" {
 		stop()
 		return printPlan(os.Stdout, plan, o)
+	}
+	if len(plan.m.Rules.Allow) == 0 {
+		say.Note("no rule allows anything: this sandbox reaches nothing (--allow HOST opens a host)")
 	}
 	defer stop()
 	if err := plan.complete(e, o.target); err != nil {

@@ -113,7 +113,11 @@ func (t total) String() string {
 
 // suggest is the rule that would allow it.
 func (t total) suggest() string {
-	at, _ := netip.ParseAddrPort(t.address)
+	at, err := netip.ParseAddrPort(t.address)
+	if err != nil { // of a ping the log has the address alone
+		a, _ := netip.ParseAddr(t.address)
+		at = netip.AddrPortFrom(a, 0)
+	}
 	p := rule.TCP
 	switch t.gate {
 	case audit.UDP:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"time"
 
 	"sb/lib/fd"
@@ -13,6 +14,8 @@ import (
 	"sb/lib/say"
 	"sb/lib/template"
 	"sb/sb-vm/machine"
+
+	"golang.org/x/sys/unix"
 )
 
 // saved is a template that this machine is to be restored from.
@@ -57,7 +60,7 @@ func (q *qemu) savedOrSave(ctx context.Context) (*saved, error) {
 	made := err != nil
 	if made {
 		if why := store.Refused(key); why != "" {
-			return nil, say.WithHint(errors.New(why), "sb-image gc has it tried again")
+			return nil, triedLater(why)
 		}
 		if t, err = q.makeSaved(ctx, store, inputs, err); err != nil {
 			return nil, err
@@ -74,6 +77,11 @@ func (q *qemu) savedOrSave(ctx context.Context) (*saved, error) {
 	}}, nil
 }
 
+// triedLater is what the last who tried noted.
+func triedLater(why string) error {
+	return say.WithHint(errors.New(why), "sb-image gc has it tried again")
+}
+
 // saveMachine is sb-vm --save.
 func saveMachine(ctx context.Context, m *manifest.Manifest) error {
 	q, err := newQEMU(m)
@@ -83,6 +91,8 @@ func saveMachine(ctx context.Context, m *manifest.Manifest) error {
 	t, err := q.savedOrSave(ctx)
 	if err == nil {
 		t.Close()
+	} else if ctx.Err() != nil {
+		return fmt.Errorf("save the machine: %w", context.Cause(ctx))
 	}
 	return err
 }
@@ -112,6 +122,9 @@ func (q *qemu) makeSaved(ctx context.Context, store *template.Store, inputs []te
 	if t, err := store.Find(key); err == nil {
 		return t, nil
 	}
+	if why := store.Refused(key); why != "" { // whoever this waited for failed
+		return nil, triedLater(why)
+	}
 	other := store.Outdated(inputs)
 	switch {
 	case !errors.Is(why, fs.ErrNotExist):
@@ -127,7 +140,7 @@ func (q *qemu) makeSaved(ctx context.Context, store *template.Store, inputs []te
 	if err != nil {
 		err = fmt.Errorf("save it: %w", err)
 		if ctx.Err() == nil {
-			store.Refuse(key, inOneLine(err))
+			d.Refuse(inOneLine(err))
 		}
 		return nil, err
 	}
@@ -170,7 +183,17 @@ func (q *qemu) save(ctx context.Context, d *template.Draft) error {
 	}
 	v.kill()
 	<-v.done
+	if err != nil && full(l.state) {
+		return fmt.Errorf("the machine ended: %s: %w", filepath.Dir(d.Path("")), unix.ENOSPC)
+	}
 	return v.explain(err)
+}
+
+// full says whether there is no more room where the file is. QEMU, whose memory is
+// a file there, is killed then and says nothing.
+func full(f *os.File) bool {
+	var fs unix.Statfs_t
+	return unix.Fstatfs(int(f.Fd()), &fs) == nil && fs.Bavail*uint64(fs.Bsize) < 1<<20
 }
 
 // prepare makes the files that are to be saved to.

@@ -131,6 +131,17 @@ func (d *Draft) Publish() error {
 	return err
 }
 
+// Refuse notes why there can be none, see [Store.Refuse], for whoever waits for the
+// lock too. What was made goes first: the disk may be full of it. Emptied it gives
+// its room back at once; the mounts of a machine that was killed hold it for longer.
+func (d *Draft) Refuse(why string) {
+	for _, part := range parts {
+		os.Truncate(d.Path(part), 0)
+	}
+	os.RemoveAll(d.dir)
+	d.store.Refuse(d.key, why)
+}
+
 // Discard gives up what was not published, and the lock.
 func (d *Draft) Discard() {
 	os.RemoveAll(d.dir)

@@ -328,6 +328,30 @@ func TestPublishFails(t *testing.T) {
 	}
 }
 
+// TestDraftRefused: where none can be made, what was made of it is gone before the
+// reason is noted, which takes room too, and whoever waited finds the reason.
+func TestDraftRefused(t *testing.T) {
+	s := testStore(t)
+	d, err := s.Lock(context.Background(), someInputs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill(t, d)
+	d.Refuse("no room")
+	if _, err := os.Stat(d.dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("what was made is there: %v", err)
+	}
+	if why := s.Refused(Key(someInputs)); why != "no room" {
+		t.Errorf("noted: %q", why)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := s.Lock(ctx, someInputs); !errors.Is(err, context.Canceled) {
+		t.Errorf("the lock is free before the end: %v", err)
+	}
+	d.Discard()
+}
+
 func TestCollect(t *testing.T) {
 	s := testStore(t)
 	file := filepath.Join(t.TempDir(), "kernel")

@@ -124,3 +124,41 @@ func decisions(lines []audit.Line) (out []string) {
 	}
 	return out
 }
+
+// TestPageExamples: what the manual pages show of a sandbox by hand runs.
+func TestPageExamples(t *testing.T) {
+	t.Parallel()
+	for tool, want := range map[string]string{
+		"sb-gate": `(?m)^\S+ deny dns denied\.example - no-allow-rule -$`,
+		"sb-dns":  `(?m)^198\.18\.\S+ +example\.com$`,
+		"sb-vm":   `(?m)^Linux `,
+	} {
+		t.Run(tool, func(t *testing.T) {
+			claim(t, "by-hand")
+			page, err := os.ReadFile("../../" + tool + "/" + tool + ".1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			example := regexp.MustCompile(`(?ms)^(sb-run pair .*?)^\.Ed$`).FindSubmatch(page)
+			if example == nil {
+				t.Fatal("the page has none")
+			}
+			text := strings.NewReplacer(`\e`, `\`, `\(aq`, "'", `\-`, "-").Replace(string(example[1]))
+			script := exec.Command("sh", "-c", `sb-image disk disk
+cat >sandbox.toml <<END
+rules.allow = ["example.com"]
+machine.kernel = "$(sb-image kernel show)"
+machine.base = "$(sb-image path "$1")"
+machine.disk = "$PWD/disk"
+machine.accel = "tcg"
+END
+timeout 120 `+text, "sh", imageRef)
+			script.Env, _ = homes(t)
+			script.Dir = t.TempDir()
+			out, _ := script.CombinedOutput()
+			if !regexp.MustCompile(want).Match(out) {
+				t.Errorf("no %s in\n%s", want, out)
+			}
+		})
+	}
+}

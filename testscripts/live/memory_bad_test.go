@@ -165,7 +165,7 @@ func TestTemplateDirectory(t *testing.T) {
 	}{
 		{"open to others", []string{"mkdir", "-m", "755", templates}, []string{"rmdir", templates}, bootsNow + ": use " + templates + ": mode 0755 lets others in"},
 		{"another user's", []string{"install", "-d", "-m", "700", "-o", "1234", templates}, []string{"rmdir", templates}, "owned by user 1234"},
-		{"a full disk", []string{"sh", "-c", "mkdir -m 700 " + templates + " && mount -t tmpfs -o size=40m,mode=0700 tmpfs " + templates}, []string{"umount", templates}, bootsNow + ": save it: "},
+		{"a full disk", []string{"sh", "-c", "mkdir -m 700 " + templates + " && mount -t tmpfs -o size=40m,mode=0700 tmpfs " + templates}, []string{"umount", templates}, bootsNow + ": save it: the machine ended: " + templates + ": no space left on device"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			claim(t, "template", "bad-input")
@@ -173,10 +173,13 @@ func TestTemplateDirectory(t *testing.T) {
 				t.Fatalf("%v: %v %s", c.do, err, out)
 			}
 			defer exec.Command(c.undo[0], c.undo[1:]...).Run()
-			for range 2 {
+			for n := range 2 {
 				out, said := once(t, env, "--", "echo", "it runs")
 				if out != "it runs\n" || strings.Count(said, c.want) != 1 {
 					t.Errorf("it says %q and %q, want once %q", out, said, c.want)
+				}
+				if n == 1 && strings.Contains(said, firstOne) {
+					t.Errorf("what failed is tried again at once: %q", said)
 				}
 			}
 			if left, _ := filepath.Glob(filepath.Join(templates, ".new*")); len(left) > 0 {
@@ -241,5 +244,34 @@ func TestTemplateMakerKilled(t *testing.T) {
 	}
 	if _, said := once(t, env, "--", "true"); strings.Contains(said, "sb-vm:") {
 		t.Errorf("control: then it says %q", said)
+	}
+}
+
+// TestWarmInterrupted: an interrupted sb-image warm says that it was, and leaves
+// nothing half made.
+func TestWarmInterrupted(t *testing.T) {
+	t.Parallel()
+	claim(t, "template", "killed")
+	env, _, templates := ownTemplates(t)
+	cmd := exec.Command(filepath.Join(os.Getenv(binVar), "sb-image"), "warm", "--cpus=1", "--memory=256m", "--accel=tcg", imageRef)
+	var said strings.Builder
+	cmd.Env, cmd.Stderr = env, &said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	half := func() []string {
+		all, _ := filepath.Glob(filepath.Join(templates, ".new*", "memory"))
+		return all
+	}
+	for end := time.Now().Add(runTime); len(half()) == 0 && time.Now().Before(end); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	cmd.Process.Signal(os.Interrupt)
+	err := cmd.Wait()
+	if cmd.ProcessState.ExitCode() != 1 || !strings.Contains(said.String(), "save the machine: it was told to end\n") || strings.Contains(said.String(), "the machine ended") {
+		t.Errorf("%v: it says %q", err, said.String())
+	}
+	if left := append(half(), savedOnes(templates)...); len(left) > 0 {
+		t.Errorf("left: %v", left)
 	}
 }
