@@ -152,7 +152,16 @@ func TestUsedDisk(t *testing.T) {
 	if _, err := q.inputs(); err == nil || !strings.Contains(err.Error(), "its disk is not a new one") {
 		t.Errorf("one that was mounted: %v", err)
 	}
-	disk := q.m.Machine.Disk
+	disk := newDisk(t, q.m.Machine.Disk, 0)
+	for used, empty := range map[uint32]bool{11: true, 12: false} { // as of mkfs.ext4 -d
+		b := must(os.ReadFile(disk))
+		binary.LittleEndian.PutUint32(b[1024:], 1024)
+		binary.LittleEndian.PutUint32(b[1024+0x10:], 1024-used)
+		os.WriteFile(disk, b, 0o600)
+		if _, err := q.inputs(); (err == nil) != empty {
+			t.Errorf("one with %d inodes in use: %v", used, err)
+		}
+	}
 	q.m.Machine.Disk = "/dev/null"
 	if _, err := q.inputs(); err == nil || !strings.Contains(err.Error(), "its disk is no file") {
 		t.Errorf("a device: %v", err)
