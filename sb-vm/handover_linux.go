@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"unsafe"
 
 	"sb/lib/fd"
@@ -58,19 +59,41 @@ type notifFD struct {
 	flags, src, newfd, newfd_flags uint32
 }
 
+// shownCall is a call that opens a file, and which of its arguments have the path
+// and the flags. One without flags is always for writing.
+type shownCall struct {
+	number      uint32
+	path, flags int
+}
+
+const noFlags = -1
+
+// shownCalls are all that can open a file for writing. What openat2 is to do lies in
+// memory, where a filter cannot look: each of them counts.
+var shownCalls = append([]shownCall{{unix.SYS_OPENAT, 1, 2}, {unix.SYS_OPENAT2, 1, noFlags}}, oldCalls...)
+
+// opensFilter passes on each call that opens a file for writing, makes or empties one.
+func opensFilter() ([]bpf.RawInstruction, error) {
+	const numberAt, argsAt, allow = 0, 16, 0x7fff0000 // struct seccomp_data; SECCOMP_RET_ALLOW
+	p := []bpf.Instruction{bpf.LoadAbsolute{Off: numberAt, Size: 4}}
+	for _, c := range shownCalls {
+		if c.flags == noFlags {
+			p = append(p, bpf.JumpIf{Cond: bpf.JumpEqual, Val: c.number, SkipFalse: 1}, bpf.RetConstant{Val: seccompUserNotif})
+			continue
+		}
+		p = append(p, bpf.JumpIf{Cond: bpf.JumpEqual, Val: c.number, SkipFalse: 4},
+			bpf.LoadAbsolute{Off: uint32(argsAt + 8*c.flags), Size: 4}, // the low half
+			bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: unix.O_ACCMODE | unix.O_CREAT | unix.O_TRUNC, SkipFalse: 1},
+			bpf.RetConstant{Val: seccompUserNotif},
+			bpf.RetConstant{Val: allow})
+	}
+	return bpf.Assemble(append(p, bpf.RetConstant{Val: allow}))
+}
+
 // showOpens has this thread's opens for writing, and those of the program that it
 // becomes, answered by whoever gets the listener, which is sent on socket.
 func showOpens(socket int) error {
-	const numberAt, flagsAt = 0, 16 + 2*8 // struct seccomp_data: the third argument, its low half
-	filter, err := bpf.Assemble([]bpf.Instruction{
-		bpf.LoadAbsolute{Off: numberAt, Size: 4},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SYS_OPENAT, SkipFalse: 4},
-		bpf.LoadAbsolute{Off: flagsAt, Size: 4},
-		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: unix.O_ACCMODE},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.O_RDWR, SkipFalse: 1},
-		bpf.RetConstant{Val: seccompUserNotif},
-		bpf.RetConstant{Val: 0x7fff0000}, // SECCOMP_RET_ALLOW
-	})
+	filter, err := opensFilter()
 	if err != nil {
 		return err
 	}
@@ -196,13 +219,17 @@ func answerOpen(listener uintptr, path string, file *os.File) {
 
 // opens reports whether it is path that is opened.
 func opens(n notif, path string) bool {
+	i := slices.IndexFunc(shownCalls, func(c shownCall) bool { return int64(c.number) == int64(n.nr) })
+	if i < 0 {
+		return false
+	}
 	mem, err := os.Open(fmt.Sprintf("/proc/%d/mem", n.pid))
 	if err != nil {
 		return false
 	}
 	defer mem.Close()
 	b := make([]byte, len(path)+1)
-	_, err = mem.ReadAt(b, int64(n.args[1]))
+	_, err = mem.ReadAt(b, int64(n.args[shownCalls[i].path]))
 	return err == nil && string(b) == path+"\x00"
 }
 

@@ -57,12 +57,29 @@ func TestOpensChild(t *testing.T) {
 	try(restoredMemory, unix.O_RDWR|unix.O_CLOEXEC)
 	try(other, unix.O_RDWR)
 	try(restoredMemory, unix.O_RDONLY)
+	tryOldOpen()
 	fmt.Println("sealed?")
 	bufio.NewReader(os.Stdin).ReadString('\n')
 	try(restoredMemory, unix.O_RDWR)
 	try(other, unix.O_RDWR)
 	try(other, unix.O_RDONLY)
+	tryOtherCalls(other)
 	os.Exit(0)
+}
+
+// tryOtherCalls opens a file for writing in every other way that there is.
+func tryOtherCalls(path string) {
+	try := func(name string, n int, err error) {
+		unix.Close(n)
+		fmt.Printf("%s: %v\n", name, err)
+	}
+	n, err := unix.Open(path, unix.O_WRONLY, 0)
+	try("write only", n, err)
+	n, err = unix.Open(path+".made", unix.O_CREAT|unix.O_RDONLY, 0o600)
+	try("made", n, err)
+	n, err = unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_RDWR})
+	try("openat2", n, err)
+	tryOldCalls(path, try)
 }
 
 // TestHandOver: the open of the saved memory gets a descriptor that can be read and
@@ -118,6 +135,7 @@ func TestHandOver(t *testing.T) {
 	expect(restoredMemory+`: read "memory `, "write: bad file descriptor", "shared: permission denied", "private: <nil>")
 	expect(other+`: read "other `, "write: <nil>", "shared: <nil>")
 	expect(restoredMemory + ": open: no such file")
+	expectOldOpen(expect)
 	expect("sealed?")
 	seal()
 	if err := <-ended; err != nil {
@@ -127,6 +145,10 @@ func TestHandOver(t *testing.T) {
 	expect(restoredMemory + ": open: function not implemented")
 	expect(other + ": open: function not implemented")
 	expect(other+`: read "written`, "write: bad file descriptor")
+	expect("write only: function not implemented")
+	expect("made: function not implemented")
+	expect("openat2: function not implemented")
+	expectOldCalls(expect)
 	if b, err := os.ReadFile(memory.Name()); err != nil || !strings.HasPrefix(string(b), "memory ") {
 		t.Errorf("the file is %.20q (%v)", b, err)
 	}

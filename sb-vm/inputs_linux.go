@@ -84,8 +84,12 @@ func processor(accel string) string {
 // maxEmpty is the most that a disk with nothing on it takes, in bytes.
 const maxEmpty = 16 << 20
 
-// emptyDisk is the digest of a disk that was never mounted. One that was has
-// something of somebody's on it, which must not be saved.
+// ownInodes is how many inodes an empty ext4 has in use: those below
+// EXT4_GOOD_OLD_FIRST_INO (fs/ext4/ext4.h), and lost+found.
+const ownInodes = 11
+
+// emptyDisk is the digest of a disk that was never mounted and has no files. Another
+// has something of somebody's on it, which must not be saved.
 func emptyDisk(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -99,14 +103,16 @@ func emptyDisk(path string) (string, error) {
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return "", errors.New("its disk is no file")
 	}
-	// The superblock of ext4 (fs/ext4/ext4.h): s_mtime, s_mnt_count, s_magic.
+	// The superblock of ext4 (fs/ext4/ext4.h): s_inodes_count, s_free_inodes_count,
+	// s_mtime, s_mnt_count, s_magic.
 	var super [1024]byte
 	if _, err := f.ReadAt(super[:], 1024); err != nil && err != io.EOF {
 		return "", err
 	}
+	inodes, free := binary.LittleEndian.Uint32(super[0:]), binary.LittleEndian.Uint32(super[0x10:])
 	mounted := binary.LittleEndian.Uint32(super[0x2c:])
 	count, magic := binary.LittleEndian.Uint16(super[0x34:]), binary.LittleEndian.Uint16(super[0x38:])
-	if mounted != 0 || count != 0 || magic != 0xef53 || st.Blocks*512 > maxEmpty {
+	if inodes-free > ownInodes || mounted != 0 || count != 0 || magic != 0xef53 || st.Blocks*512 > maxEmpty {
 		return "", errors.New("its disk is not a new one")
 	}
 	digest, err := template.Digest(f)

@@ -177,10 +177,7 @@ func (q *qemu) save(ctx context.Context, d *template.Draft) error {
 	}
 	stop := context.AfterFunc(ctx, v.kill)
 	defer stop()
-	err = v.settle(like.m)
-	if err == nil {
-		err = migrate(l.ends.near.monitor, monitorSave, l.state)
-	}
+	err = v.saveTo(l.state, l.ends.near.monitor, like.m, bootTime)
 	v.kill()
 	<-v.done
 	if err != nil && full(l.state) {
@@ -224,10 +221,18 @@ func (l *launch) prepare(d *template.Draft, disk string) error {
 	return l.ends.open(sharePorts(len(l.m.Shares)))
 }
 
+// saveTo saves the machine when it is at rest, within that time: others wait for it.
+func (v *vm) saveTo(state, monitor *os.File, m *manifest.Manifest, limit time.Duration) error {
+	late := time.AfterFunc(limit, v.kill)
+	defer late.Stop()
+	if err := v.settle(m); err != nil {
+		return err
+	}
+	return migrate(monitor, monitorSave, state)
+}
+
 // settle waits until the guest has booted and is at rest.
 func (v *vm) settle(m *manifest.Manifest) error {
-	late := time.AfterFunc(bootTime, v.kill)
-	defer late.Stop()
 	size, err := fileSize(m.Machine.Disk)
 	if err != nil {
 		return err

@@ -6,11 +6,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"sb/lib/fd"
 	"sb/lib/manifest"
 	"sb/lib/template"
+	"sb/sb-vm/machine"
 )
 
 // testQEMU is a machine whose files are there.
@@ -149,7 +152,16 @@ func TestUsedDisk(t *testing.T) {
 	if _, err := q.inputs(); err == nil || !strings.Contains(err.Error(), "its disk is not a new one") {
 		t.Errorf("one that was mounted: %v", err)
 	}
-	disk := q.m.Machine.Disk
+	disk := newDisk(t, q.m.Machine.Disk, 0)
+	for used, empty := range map[uint32]bool{11: true, 12: false} { // as of mkfs.ext4 -d
+		b := must(os.ReadFile(disk))
+		binary.LittleEndian.PutUint32(b[1024:], 1024)
+		binary.LittleEndian.PutUint32(b[1024+0x10:], 1024-used)
+		os.WriteFile(disk, b, 0o600)
+		if _, err := q.inputs(); (err == nil) != empty {
+			t.Errorf("one with %d inodes in use: %v", used, err)
+		}
+	}
 	q.m.Machine.Disk = "/dev/null"
 	if _, err := q.inputs(); err == nil || !strings.Contains(err.Error(), "its disk is no file") {
 		t.Errorf("a device: %v", err)
@@ -205,5 +217,53 @@ func TestRestoredView(t *testing.T) {
 	}
 	if strings.Join(boots.Write, " ") != strings.Join(restored.Write, " ") || strings.Join(boots.Read, " ") != strings.Join(restored.Read, " ") {
 		t.Errorf("for a boot %v, for a restore %v", boots, restored)
+	}
+}
+
+// TestSaveIsBounded: a QEMU that is at rest and never done with saving is ended, as
+// one that does not come to rest.
+func TestSaveIsBounded(t *testing.T) {
+	for _, comes := range []bool{true, false} {
+		var ends endpoints
+		if err := ends.open(0); err != nil {
+			t.Fatal(err)
+		}
+		v := &vm{control: ends.near.machine, conn: machine.NewConn(ends.near.machine), kill: sync.OnceFunc(ends.closeFar)}
+		if comes {
+			far, err := fd.Dup(ends.far.machine)
+			if err != nil {
+				t.Fatal(err)
+			}
+			go func() {
+				defer far.Close()
+				guest := machine.NewConn(far)
+				for range 2 {
+					var r machine.Request
+					if guest.Receive(&r) != nil || guest.Send(machine.Answer{Done: true}) != nil {
+						return
+					}
+				}
+			}()
+		}
+		state, err := os.Open(os.DevNull)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := &manifest.Manifest{Machine: manifest.Machine{Disk: newDisk(t, filepath.Join(t.TempDir(), "disk"), 0)}}
+		ended := make(chan error, 1)
+		go func() { ended <- v.saveTo(state, ends.near.monitor, m, 100*time.Millisecond) }()
+		select {
+		case err := <-ended:
+			if err == nil {
+				t.Errorf("comes to rest: %v: no error", comes)
+			}
+		case <-time.After(20 * time.Second):
+			t.Errorf("comes to rest: %v: it is waited for", comes)
+			v.kill()
+			<-ended
+		}
+		ends.near.machine.Close()
+		ends.near.monitor.Close()
+		state.Close()
 	}
 }

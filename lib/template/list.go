@@ -91,12 +91,10 @@ func (s *Store) Collect(removed func(Listed)) (freed int64, err error) {
 
 // clearMarks removes the notes of what failed, and the locks that nobody holds.
 func (s *Store) clearMarks() {
-	refused, _ := filepath.Glob(filepath.Join(s.dir, ".*.refused"))
-	for _, f := range refused {
+	for _, f := range s.named(".", ".refused") {
 		os.Remove(f)
 	}
-	locks, _ := filepath.Glob(filepath.Join(s.dir, ".*.lock"))
-	for _, path := range locks {
+	for _, path := range s.named(".", ".lock") {
 		f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW, 0)
 		if err != nil {
 			continue

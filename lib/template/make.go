@@ -32,6 +32,7 @@ func (s *Store) Lock(ctx context.Context, inputs []Input) (*Draft, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.clearKilled(key)
 	dir, err := os.MkdirTemp(s.dir, ".new-"+key+"-*")
 	if err != nil {
 		lock.Close()
@@ -170,6 +171,26 @@ func (s *Store) Refused(key string) (why string) {
 // MaxStore is how many bytes of the disk templates may take: beyond it those go
 // that were not used for longest.
 const MaxStore = 4 << 30
+
+// clearKilled removes the drafts of the makers before that were killed. Its caller
+// holds the lock on the key, so that none is in the making.
+func (s *Store) clearKilled(key string) {
+	for _, dir := range s.named(".new-"+key+"-", "") {
+		os.RemoveAll(dir)
+	}
+}
+
+// named are the paths in the store whose names begin and end so. (A Glob would take
+// the store's own path for a pattern.)
+func (s *Store) named(begin, end string) (paths []string) {
+	entries, _ := os.ReadDir(s.dir)
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), begin) && strings.HasSuffix(e.Name(), end) {
+			paths = append(paths, filepath.Join(s.dir, e.Name()))
+		}
+	}
+	return paths
+}
 
 // clear removes what makers that were killed left, and what is too much besides
 // the template that was just made.
