@@ -218,3 +218,60 @@ func TestUpstreamFails(t *testing.T) {
 		}
 	})
 }
+
+// TestGoAway: a server of HTTP/2 that takes no more requests finishes those that it
+// has; the next one goes over another connection.
+func TestGoAway(t *testing.T) {
+	finish := make(chan bool)
+	w := start(t, func(rw http.ResponseWriter, r *http.Request) {
+		rw.Header().Set("X-Conn", r.RemoteAddr)
+		switch r.URL.Path {
+		case "/long":
+			rw.(http.Flusher).Flush()
+			<-finish
+			io.WriteString(rw, "finished")
+		case "/bye":
+			rw.Header().Set("Connection", "close") // GOAWAY
+		}
+	}, anthropic())
+	c := w.client(true)
+	long, err := c.Do(request("GET", "/long", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer long.Body.Close()
+	w.ask(c, request("GET", "/bye", nil))
+	within := time.Now().Add(10 * time.Second)
+	for {
+		got := w.ask(c, request("GET", "/next", nil))
+		if conn := got.header.Get("X-Conn"); got.status == 200 && conn != long.Header.Get("X-Conn") {
+			break
+		}
+		if got.status != 200 && got.status != 503 || time.Now().After(within) {
+			t.Fatalf("%+v", got)
+		}
+	}
+	close(finish)
+	if body, err := io.ReadAll(long.Body); string(body) != "finished" || err != nil {
+		t.Errorf("%q, %v", body, err)
+	}
+}
+
+// TestE8Refused: an answer that comes instead of a body that is still being sent is
+// passed on.
+func TestE8Refused(t *testing.T) {
+	both(t, func(t *testing.T, http2 bool) {
+		w := start(t, func(rw http.ResponseWriter, r *http.Request) {
+			rw.Header().Set("Connection", "close")
+			http.Error(rw, "too much", http.StatusRequestEntityTooLarge)
+		}, anthropic())
+		c := w.client(http2)
+		got := w.ask(c, request("POST", "/", io.LimitReader(letters{}, 8<<20)))
+		if got.status != 413 || got.body != "too much\n" {
+			t.Errorf("%+v", got)
+		}
+		if got := w.ask(c, request("GET", "/", nil)); got.status != 413 && got.status != 503 {
+			t.Errorf("the next: %+v", got)
+		}
+	})
+}

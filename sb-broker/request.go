@@ -24,6 +24,11 @@ func (f *flow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer f.requests.answered()
 		http.NewResponseController(w).EnableFullDuplex()
 	}
+	if f.leaving() {
+		f.retire()
+		answerRefusal(w, refused{why: reason.UpstreamFailed})
+		return
+	}
 	p, no := f.site.judge(r, f.port)
 	if no.why == "" && r.Header.Get("Upgrade") != "" {
 		no = f.judgeUpgrade(r)
@@ -158,6 +163,8 @@ func answerRefusal(w http.ResponseWriter, no refused) {
 		status = http.StatusMethodNotAllowed
 	case reason.HTTPTooLong:
 		status = http.StatusRequestHeaderFieldsTooLarge
+	case reason.UpstreamFailed:
+		status = http.StatusServiceUnavailable // it can be asked again
 	case reason.SecretUnavailable, reason.SecretUnusable, reason.EchoUnreadable:
 		status = http.StatusBadGateway
 	}
@@ -255,7 +262,7 @@ func (a *answerer) modify(res *http.Response) error {
 		a.scrub(res.Header)
 		return a.f.switched(res, a.set)
 	}
-	if a.set.Empty() {
+	if a.set.Empty() || res.Body == http.NoBody || res.Request.Method == http.MethodHead || res.ContentLength == 0 {
 		return nil
 	}
 	for _, name := range []string{"Content-Encoding", "Grpc-Encoding"} {
@@ -264,9 +271,6 @@ func (a *answerer) modify(res *http.Response) error {
 				return refusal{refused{reason.EchoUnreadable, v}}
 			}
 		}
-	}
-	if res.Request.Method == http.MethodHead || res.ContentLength == 0 {
-		return nil
 	}
 	return a.look(res)
 }
