@@ -262,11 +262,14 @@ func TestGoAway(t *testing.T) {
 func TestE8Refused(t *testing.T) {
 	both(t, func(t *testing.T, http2 bool) {
 		w := start(t, func(rw http.ResponseWriter, r *http.Request) {
-			rw.Header().Set("Connection", "close")
 			http.Error(rw, "too much", http.StatusRequestEntityTooLarge)
 		}, anthropic())
 		c := w.client(http2)
-		got := w.ask(c, request("POST", "/", io.LimitReader(letters{}, 8<<20)))
+		size := int64(8 << 20)
+		if !http2 {
+			size = 128 << 10 // a server of HTTP/1 has the connection reset rather than read much more
+		}
+		got := w.ask(c, request("POST", "/", io.LimitReader(letters{}, size)))
 		if got.status != 413 || got.body != "too much\n" {
 			t.Errorf("%+v", got)
 		}

@@ -10,6 +10,7 @@ import (
 	"net/http/httputil"
 	"strings"
 	"sync"
+	"time"
 
 	"sb/lib/audit"
 	"sb/lib/reason"
@@ -43,8 +44,15 @@ func (f *flow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	f.noteElsewhere(r, p)
 	a := &answerer{ResponseWriter: w, f: f, set: f.b.values.of(f.site), upgrade: r.Header.Get("Upgrade") != ""}
+	stop := &stopper{w: w}
+	defer stop.leave()
 	proxy := httputil.ReverseProxy{
-		Rewrite:        func(pr *httputil.ProxyRequest) { f.rewrite(pr, p, values) },
+		Rewrite: func(pr *httputil.ProxyRequest) {
+			f.rewrite(pr, p, values)
+			if f.requests == nil && pr.Out.Body != nil {
+				pr.Out.Body = &unwanted{ReadCloser: pr.Out.Body, stop: stop}
+			}
+		},
 		Transport:      f.server,
 		FlushInterval:  -1,
 		ModifyResponse: a.modify,
@@ -127,6 +135,40 @@ func (f *flow) rewrite(pr *httputil.ProxyRequest, p plan, values []string) {
 			out.Header.Del(name)
 		}
 	}
+}
+
+// unwanted is the body of a request by HTTP/2, of which the server may want no more
+// once it has answered. A guest that learns it stops in the middle and waits for the
+// end of the answer, so whoever waits for its body must not.
+type unwanted struct {
+	io.ReadCloser
+	stop *stopper
+}
+
+// Close implements io.Closer. It ends a Read that waits.
+func (u *unwanted) Close() error {
+	u.stop.reading()
+	return u.ReadCloser.Close()
+}
+
+// stopper ends what reads a request's body, as long as the request is answered.
+type stopper struct {
+	mu sync.Mutex
+	w  http.ResponseWriter // nil when it has been
+}
+
+func (s *stopper) reading() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.w != nil {
+		http.NewResponseController(s.w).SetReadDeadline(time.Unix(1, 0))
+	}
+}
+
+func (s *stopper) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.w = nil
 }
 
 // trailed is a body behind which trailers come: those that were announced, and
