@@ -28,7 +28,7 @@ func socket(rw http.ResponseWriter, r *http.Request) {
 		panic(err)
 	}
 	defer c.Close()
-	fmt.Fprintf(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nX-Key: %s\r\n\r\n", r.Header.Get("X-Api-Key"))
+	fmt.Fprintf(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\nX-Key: %s\r\n\r\n", map[bool]string{true: "h2c", false: "websocket"}[r.URL.Path == "/other"], r.Header.Get("X-Api-Key"))
 	for {
 		line, err := in.ReadString('\n')
 		if err != nil {
@@ -93,6 +93,17 @@ func TestE9Early(t *testing.T) {
 	if n := len(w.hands.all()); n != 1 {
 		t.Errorf("the server got %d requests", n)
 	}
+}
+
+// A server that switches to something else than it was asked for is not believed.
+func TestE9Other(t *testing.T) {
+	b := anthropic()
+	b.Websocket = true
+	w := start(t, socket, b)
+	if got := w.says(w.guest("http/1.1"), upgrade("/other", "websocket")); got.status != 403 || got.header.Get("X-Sb-Reason") != "websocket-unbound" {
+		t.Errorf("%+v", got)
+	}
+	w.has("deny websocket-unbound h2c")
 }
 
 // TestE15Unverified: a server that does not prove the name gets nothing, and the
