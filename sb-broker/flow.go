@@ -138,7 +138,7 @@ func (f *flow) serve() reason.Code {
 // read before that.
 func (f *flow) shake() (*tls.Conn, reason.Code) {
 	cert, err := f.b.ca.Leaf(f.site.name)
-	if err != nil {
+	if cert == nil {
 		f.b.warn(f.site.name+" leaf", "%v", err)
 		return nil, reason.UpstreamFailed
 	}
