@@ -28,9 +28,11 @@ const (
 	headTime      = 10 * time.Second
 	handshakeTime = 10 * time.Second // each
 	idleTime      = 10 * time.Minute // between two requests
-	streamBuffer  = 128 << 10        // what waits on one request, each way
-	connBuffer    = 1 << 20          // and on all of a connection
-	smallAnswer   = 64 << 10         // an answer up to this size keeps its length when it is looked through
+	streamBuffer  = 128 << 10        // what of a guest's request may wait, by HTTP/2
+	connBuffer    = 1 << 20          // and of all on a connection
+	farStream     = 1 << 20          // what of a server's answer may, which comes from afar
+	farConn       = 2 << 20
+	smallAnswer   = 64 << 10 // an answer up to this size keeps its length when it is looked through
 )
 
 // broker serves the connections that the gate hands it.
@@ -121,7 +123,7 @@ func newClient() *http.Transport {
 		MaxResponseHeaderBytes: maxHead,
 		ExpectContinueTimeout:  time.Second,
 		Protocols:              p,
-		HTTP2:                  &http.HTTP2Config{MaxReceiveBufferPerStream: streamBuffer, MaxReceiveBufferPerConnection: connBuffer},
+		HTTP2:                  &http.HTTP2Config{MaxReceiveBufferPerStream: farStream, MaxReceiveBufferPerConnection: farConn},
 	}
 }
 

@@ -213,7 +213,7 @@ func (p *process) number(key string) (n int) {
 	return n
 }
 
-// TestMemory: 200 answers that are being given hold less than 44 MiB, as streams of
+// TestMemory: 200 answers that are being given hold less than 48 MiB, as streams of
 // a few connections, and less than 56 MiB with a connection each.
 func TestMemory(t *testing.T) {
 	for _, http2 := range []bool{true, false} {
@@ -244,7 +244,7 @@ func TestMemory(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		rss, most := p.number("VmRSS"), map[bool]int{true: 44 << 10, false: 56 << 10}[http2]
+		rss, most := p.number("VmRSS"), map[bool]int{true: 48 << 10, false: 56 << 10}[http2]
 		t.Logf("HTTP/2 %v: %d KiB, %d before", http2, rss, before)
 		if rss == 0 || rss > most {
 			t.Errorf("HTTP/2 %v: 200 answers hold %d KiB", http2, rss)

@@ -28,7 +28,7 @@ func socket(rw http.ResponseWriter, r *http.Request) {
 		panic(err)
 	}
 	defer c.Close()
-	fmt.Fprintf(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nX-Key: %s\r\n\r\n", r.Header.Get("X-Api-Key"))
+	fmt.Fprintf(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\nX-Key: %s\r\n\r\n", map[bool]string{true: "h2c", false: "websocket"}[r.URL.Path == "/other"], r.Header.Get("X-Api-Key"))
 	for {
 		line, err := in.ReadString('\n')
 		if err != nil {
@@ -93,6 +93,17 @@ func TestE9Early(t *testing.T) {
 	if n := len(w.hands.all()); n != 1 {
 		t.Errorf("the server got %d requests", n)
 	}
+}
+
+// A server that switches to something else than it was asked for is not believed.
+func TestE9Other(t *testing.T) {
+	b := anthropic()
+	b.Websocket = true
+	w := start(t, socket, b)
+	if got := w.says(w.guest("http/1.1"), upgrade("/other", "websocket")); got.status != 403 || got.header.Get("X-Sb-Reason") != "websocket-unbound" {
+		t.Errorf("%+v", got)
+	}
+	w.has("deny websocket-unbound h2c")
 }
 
 // TestE15Unverified: a server that does not prove the name gets nothing, and the
@@ -215,6 +226,66 @@ func TestUpstreamFails(t *testing.T) {
 		}
 		if body, err := io.ReadAll(res.Body); err == nil {
 			t.Errorf("the guest got all of %q", body)
+		}
+	})
+}
+
+// TestGoAway: a server of HTTP/2 that takes no more requests finishes those that it
+// has; the next one goes over another connection.
+func TestGoAway(t *testing.T) {
+	finish := make(chan bool)
+	w := start(t, func(rw http.ResponseWriter, r *http.Request) {
+		rw.Header().Set("X-Conn", r.RemoteAddr)
+		switch r.URL.Path {
+		case "/long":
+			rw.(http.Flusher).Flush()
+			<-finish
+			io.WriteString(rw, "finished")
+		case "/bye":
+			rw.Header().Set("Connection", "close") // GOAWAY
+		}
+	}, anthropic())
+	c := w.client(true)
+	long, err := c.Do(request("GET", "/long", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer long.Body.Close()
+	w.ask(c, request("GET", "/bye", nil))
+	within := time.Now().Add(10 * time.Second)
+	for {
+		got := w.ask(c, request("GET", "/next", nil))
+		if conn := got.header.Get("X-Conn"); got.status == 200 && conn != long.Header.Get("X-Conn") {
+			break
+		}
+		if got.status != 200 && got.status != 503 || time.Now().After(within) {
+			t.Fatalf("%+v", got)
+		}
+	}
+	close(finish)
+	if body, err := io.ReadAll(long.Body); string(body) != "finished" || err != nil {
+		t.Errorf("%q, %v", body, err)
+	}
+}
+
+// TestE8Refused: an answer that comes instead of a body that is still being sent is
+// passed on.
+func TestE8Refused(t *testing.T) {
+	both(t, func(t *testing.T, http2 bool) {
+		w := start(t, func(rw http.ResponseWriter, r *http.Request) {
+			http.Error(rw, "too much", http.StatusRequestEntityTooLarge)
+		}, anthropic())
+		c := w.client(http2)
+		size := int64(8 << 20)
+		if !http2 {
+			size = 128 << 10 // a server of HTTP/1 has the connection reset rather than read much more
+		}
+		got := w.ask(c, request("POST", "/", io.LimitReader(letters{}, size)))
+		if got.status != 413 || got.body != "too much\n" {
+			t.Errorf("%+v", got)
+		}
+		if got := w.ask(c, request("GET", "/", nil)); got.status != 413 && got.status != 503 {
+			t.Errorf("the next: %+v", got)
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"sb/lib/audit"
@@ -29,7 +30,9 @@ type flow struct {
 	upstream *serverConn
 	secure   *tls.Conn // on upstream
 	server   *http.ClientConn
-	requests *requests // of HTTP/1; nil: it is HTTP/2
+	requests *requests    // of HTTP/1; nil: it is HTTP/2
+	retire   func()       // has the guest open another connection for what it asks next
+	limit    atomic.Int64 // requests at a time that the server takes by HTTP/2
 	closed   chan struct{}
 	closing  sync.Once
 
@@ -135,7 +138,7 @@ func (f *flow) serve() reason.Code {
 // read before that.
 func (f *flow) shake() (*tls.Conn, reason.Code) {
 	cert, err := f.b.ca.Leaf(f.site.name)
-	if err != nil {
+	if cert == nil {
 		f.b.warn(f.site.name+" leaf", "%v", err)
 		return nil, reason.UpstreamFailed
 	}
@@ -227,9 +230,10 @@ func (f *flow) answer(guest *tls.Conn) {
 	}
 	// A server that has ended answers no more requests: the guest is told so, and
 	// asks again on another connection.
+	f.retire = sync.OnceFunc(func() { go srv.Shutdown(context.Background()) })
 	f.server.SetStateHook(func(s *http.ClientConn) {
-		if s.Err() != nil {
-			go srv.Shutdown(context.Background())
+		if s.Err() != nil || f.leaving() {
+			f.retire()
 		}
 	})
 	l := &oneConn{c: c, closed: f.closed, ended: make(chan struct{})}
@@ -238,6 +242,19 @@ func (f *flow) answer(guest *tls.Conn) {
 		c.Close() // the server had ended before it was asked anything
 	}
 	<-f.closed
+}
+
+// leaving says whether a server of HTTP/2 has said that it takes no more requests,
+// and goes on answering those that it has.
+func (f *flow) leaving() bool {
+	if f.requests != nil {
+		return false
+	}
+	free, busy := int64(f.server.Available()), int64(f.server.InFlight())
+	if free > 0 {
+		f.limit.Store(free + busy)
+	}
+	return free == 0 && busy < f.limit.Load() && f.server.Err() == nil
 }
 
 // oneConn is a listener with one connection, which ends with it.

@@ -10,6 +10,7 @@ import (
 	"net/http/httputil"
 	"strings"
 	"sync"
+	"time"
 
 	"sb/lib/audit"
 	"sb/lib/reason"
@@ -23,6 +24,11 @@ func (f *flow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if f.requests != nil {
 		defer f.requests.answered()
 		http.NewResponseController(w).EnableFullDuplex()
+	}
+	if f.leaving() {
+		f.retire()
+		answerRefusal(w, refused{why: reason.UpstreamFailed})
+		return
 	}
 	p, no := f.site.judge(r, f.port)
 	if no.why == "" && r.Header.Get("Upgrade") != "" {
@@ -38,8 +44,15 @@ func (f *flow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	f.noteElsewhere(r, p)
 	a := &answerer{ResponseWriter: w, f: f, set: f.b.values.of(f.site), upgrade: r.Header.Get("Upgrade") != ""}
+	stop := &stopper{w: w}
+	defer stop.leave()
 	proxy := httputil.ReverseProxy{
-		Rewrite:        func(pr *httputil.ProxyRequest) { f.rewrite(pr, p, values) },
+		Rewrite: func(pr *httputil.ProxyRequest) {
+			f.rewrite(pr, p, values)
+			if f.requests == nil && pr.Out.Body != nil {
+				pr.Out.Body = &unwanted{ReadCloser: pr.Out.Body, stop: stop}
+			}
+		},
 		Transport:      f.server,
 		FlushInterval:  -1,
 		ModifyResponse: a.modify,
@@ -124,6 +137,40 @@ func (f *flow) rewrite(pr *httputil.ProxyRequest, p plan, values []string) {
 	}
 }
 
+// unwanted is the body of a request by HTTP/2, of which the server may want no more
+// once it has answered. A guest that learns it stops in the middle and waits for the
+// end of the answer, so whoever waits for its body must not.
+type unwanted struct {
+	io.ReadCloser
+	stop *stopper
+}
+
+// Close implements io.Closer. It ends a Read that waits.
+func (u *unwanted) Close() error {
+	u.stop.reading()
+	return u.ReadCloser.Close()
+}
+
+// stopper ends what reads a request's body, as long as the request is answered.
+type stopper struct {
+	mu sync.Mutex
+	w  http.ResponseWriter // nil when it has been
+}
+
+func (s *stopper) reading() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.w != nil {
+		http.NewResponseController(s.w).SetReadDeadline(time.Unix(1, 0))
+	}
+}
+
+func (s *stopper) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.w = nil
+}
+
 // trailed is a body behind which trailers come: those that were announced, and
 // judged, and no others.
 type trailed struct {
@@ -158,6 +205,8 @@ func answerRefusal(w http.ResponseWriter, no refused) {
 		status = http.StatusMethodNotAllowed
 	case reason.HTTPTooLong:
 		status = http.StatusRequestHeaderFieldsTooLarge
+	case reason.UpstreamFailed:
+		status = http.StatusServiceUnavailable // it can be asked again
 	case reason.SecretUnavailable, reason.SecretUnusable, reason.EchoUnreadable:
 		status = http.StatusBadGateway
 	}
@@ -255,7 +304,7 @@ func (a *answerer) modify(res *http.Response) error {
 		a.scrub(res.Header)
 		return a.f.switched(res, a.set)
 	}
-	if a.set.Empty() {
+	if a.set.Empty() || res.Body == http.NoBody || res.Request.Method == http.MethodHead || res.ContentLength == 0 {
 		return nil
 	}
 	for _, name := range []string{"Content-Encoding", "Grpc-Encoding"} {
@@ -264,9 +313,6 @@ func (a *answerer) modify(res *http.Response) error {
 				return refusal{refused{reason.EchoUnreadable, v}}
 			}
 		}
-	}
-	if res.Request.Method == http.MethodHead || res.ContentLength == 0 {
-		return nil
 	}
 	return a.look(res)
 }

@@ -13,6 +13,7 @@ import (
 	"net/http/httptrace"
 	"net/textproto"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -299,6 +300,38 @@ func TestE3Uploads(t *testing.T) {
 		defer res.Body.Close()
 		if n, err := io.Copy(io.Discard, res.Body); n != size || err != nil || res.Header.Get("X-Got") != fmt.Sprint(size) {
 			t.Errorf("%d bytes, %v, up %s", n, err, res.Header.Get("X-Got"))
+		}
+	})
+}
+
+// A guest that does not read has the server wait.
+func TestE3Slow(t *testing.T) {
+	both(t, func(t *testing.T, http2 bool) {
+		const size = 64 << 20
+		var sent atomic.Int64
+		w := start(t, func(rw http.ResponseWriter, r *http.Request) {
+			for n := 0; n < size; n += 64 << 10 {
+				if _, err := io.CopyN(rw, letters{}, 64<<10); err != nil {
+					return
+				}
+				sent.Add(64 << 10)
+			}
+		}, anthropic())
+		res, err := w.client(http2).Do(request("GET", "/", nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		last := int64(-1)
+		for n := sent.Load(); n != last || n == 0; n = sent.Load() { // until it stands
+			last = n
+			time.Sleep(100 * time.Millisecond)
+		}
+		if last >= size/2 {
+			t.Errorf("%d bytes were sent to a guest that reads nothing", last)
+		}
+		if n, err := io.Copy(io.Discard, res.Body); n != size || err != nil {
+			t.Errorf("%d bytes came, %v", n, err)
 		}
 	})
 }

@@ -188,6 +188,7 @@ func (f *flow) serveBroker(got first) {
 		f.reset(why)
 	case why == reason.Done:
 		f.guest.CloseWrite()
+		f.outer.awaitEnd()
 		f.finish(why)
 	default: // the broker has told the guest
 		f.answer(why, nil)

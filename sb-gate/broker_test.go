@@ -338,10 +338,13 @@ func TestE16Cleartext(t *testing.T) {
 	s.has("close tcp api.example " + w.at.String() + " done -")
 	s.hasNot("note broker")
 	s.api("api.example")
-	if _, _, err := keyed(s.client(s.trust, "h2"), "https://api.example/", fakeKey, nil); err != nil {
+	tlsClient := s.client(s.trust, "http/1.1")
+	if _, _, err := keyed(tlsClient, "https://api.example/", fakeKey, nil); err != nil {
 		t.Error(err)
 	}
 	s.has("note broker api.example * credential-used key")
+	tlsClient.CloseIdleConnections()
+	s.hasN(2, "close tcp api.example * done -")
 }
 
 // TestE15Gate: the broker refuses a server that does not prove its name; the guest
@@ -368,7 +371,7 @@ func TestHandedBudget(t *testing.T) {
 		t.Errorf("%v, %s", h, why)
 	}
 	s.api("api.example")
-	c := s.client(s.trust, "h2")
+	c := s.client(s.trust, "http/1.1")
 	if _, _, err := keyed(c, "https://api.example/", fakeKey, nil); err != nil {
 		t.Error(err)
 	}

@@ -1,5 +1,10 @@
 package main
 
+import (
+	"io"
+	"time"
+)
+
 // closeHanded ends a connection that sb-broker has ended already: what the kernel
 // still holds goes out.
 func (c *outerConn) closeHanded() (up, down int64) {
@@ -10,6 +15,13 @@ func (c *outerConn) closeHanded() (up, down int64) {
 	c.conn.SetLinger(-1)
 	c.conn.Close()
 	return up, down
+}
+
+// awaitEnd waits for the server's end, when sb-broker has said ours: what the server
+// still sends would be answered with a reset.
+func (c *outerConn) awaitEnd() {
+	c.conn.SetReadDeadline(time.Now().Add(farewellTime))
+	io.Copy(io.Discard, c.conn)
 }
 
 // cutHanded ends a connection that sb-broker still has open. A close would not:

@@ -138,7 +138,7 @@ type Reader struct {
 	set   *Set
 	from  io.Reader
 	found func()
-	buf   []byte
+	buf   []byte // for who reads a little at a time
 	held  []byte // the end of what was read, which may be the beginning of a secret
 	ready []byte // to be handed out
 	err   error
@@ -151,26 +151,37 @@ func (s *Set) NewReader(from io.Reader, found func()) *Reader {
 
 // Read implements io.Reader.
 func (r *Reader) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
 	for len(r.ready) == 0 {
 		if r.err != nil {
 			return 0, r.err
 		}
-		r.fill(len(p))
+		b := p // where it is looked at, too
+		if len(p) < 2*r.set.longest {
+			if r.buf == nil {
+				r.buf = make([]byte, 2*r.set.longest)
+			}
+			b = r.buf
+		}
+		if r.fill(b); len(r.ready) > 0 && &r.ready[0] == &p[0] {
+			n := len(r.ready)
+			r.ready = nil
+			return n, nil
+		}
 	}
 	n := copy(p, r.ready)
 	r.ready = r.ready[n:]
 	return n, nil
 }
 
-// fill reads once, and looks at that and what was held back before it.
-func (r *Reader) fill(want int) {
-	if size := len(r.held) + max(want, 512); len(r.buf) < size {
-		r.buf = make([]byte, size)
-	}
-	n := copy(r.buf, r.held)
-	more, err := r.from.Read(r.buf[n:])
+// fill reads once into buf, and looks at that and what was held back before it.
+func (r *Reader) fill(buf []byte) {
+	n := copy(buf, r.held)
+	more, err := r.from.Read(buf[n:])
 	r.err = err
-	all := r.buf[:n+more]
+	all := buf[:n+more]
 	out, rest := r.set.replace(all)
 	if len(rest) < len(all) {
 		r.found()
