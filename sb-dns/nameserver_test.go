@@ -41,10 +41,16 @@ func newNameserver(t *testing.T, answer func(ns *nameserver, q asked)) *nameserv
 	t.Helper()
 	ns := &nameserver{answer: answer, asked: map[string]int{}, talks: map[string]bool{}}
 	var err error
-	if ns.udp, err = net.ListenPacket("udp", "127.0.0.1:0"); err != nil {
-		t.Fatal(err)
+	for range 20 { // a port that is free for the one may be taken for the other
+		if ns.udp, err = net.ListenPacket("udp", "127.0.0.1:0"); err != nil {
+			break
+		}
+		if ns.tcp, err = net.Listen("tcp", ns.udp.LocalAddr().String()); err == nil {
+			break
+		}
+		ns.udp.Close()
 	}
-	if ns.tcp, err = net.Listen("tcp", ns.udp.LocalAddr().String()); err != nil {
+	if err != nil {
 		t.Fatal(err)
 	}
 	ns.done.Go(ns.serveUDP)
