@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -274,6 +275,17 @@ func apart(shares []manifest.Share, what string, s binding.Source) error {
 		}
 	}
 	return nil
+}
+
+// keeperEnvironment is ours, of which a source or a keychain may need any; the
+// broker gets none. Programs are not looked for where the guest could put one, or in
+// a place that depends on where sb-run was called.
+func keeperEnvironment(shares []manifest.Share) []string {
+	path := slices.DeleteFunc(filepath.SplitList(os.Getenv("PATH")), func(dir string) bool {
+		_, found := keep.Inside(shares, dir)
+		return found || !filepath.IsAbs(dir)
+	})
+	return append(os.Environ(), "PATH="+strings.Join(path, string(filepath.ListSeparator)))
 }
 
 // signIn is the directory in which a client keeps the sign-in of that name.
