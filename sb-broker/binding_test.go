@@ -186,9 +186,17 @@ func TestE14AnyPath(t *testing.T) {
 func TestE14Overrides(t *testing.T) {
 	w := start(t, echo, anthropic())
 	for _, name := range overrides {
-		w.passes(w.client(false), request("POST", "/", nil, name, "DELETE"))
-		if got := w.hands.last(t).Header.Get(name); got != "" {
-			t.Errorf("the server got %s: %s", name, got)
+		for _, spelt := range []string{name, strings.ToUpper(name), strings.ReplaceAll(name, "-", "_"), strings.Replace(name, "-", "_", 1)} {
+			r := request("POST", "/", strings.NewReader("body"), spelt, "DELETE")
+			r.ContentLength, r.Trailer = -1, http.Header{spelt: {"DELETE"}}
+			w.passes(w.client(false), r)
+			for _, h := range []http.Header{w.hands.last(t).Header, w.hands.last(t).Trailer} {
+				for got, values := range h {
+					if fold(got) == name {
+						t.Errorf("the server got %s: %s", got, values)
+					}
+				}
+			}
 		}
 	}
 }

@@ -40,9 +40,9 @@ type flow struct {
 	switchedOver bool // to a websocket: its end is no request's
 }
 
-// say has the gate write a line about the flow.
-func (f *flow) say(v audit.Verdict, why reason.Code, what string) {
-	f.b.wire.Say(handover.Say{ID: f.id, Verdict: v, Reason: why, What: what})
+// say has the gate write a line about the flow. The error is that it was not told.
+func (f *flow) say(v audit.Verdict, why reason.Code, what string) error {
+	return f.b.wire.Say(handover.Say{ID: f.id, Verdict: v, Reason: why, What: what})
 }
 
 // cut ends the flow for a reason; the first one counts.

@@ -8,6 +8,7 @@ import (
 	"log"
 	"net/http"
 	"net/http/httputil"
+	"slices"
 	"strings"
 	"sync"
 
@@ -30,14 +31,16 @@ func (f *flow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	var values []string
 	if no.why == "" {
-		values, no = f.fetch(r, p)
+		var leave func()
+		values, leave, no = f.fetch(r, p)
+		defer leave()
 	}
 	if no.why != "" {
 		f.refuse(w, no)
 		return
 	}
 	f.noteElsewhere(r, p)
-	a := &answerer{ResponseWriter: w, f: f, set: f.b.values.of(f.site), upgrade: r.Header.Get("Upgrade") != ""}
+	a := &answerer{ResponseWriter: w, f: f, upgrade: r.Header.Get("Upgrade") != ""}
 	proxy := httputil.ReverseProxy{
 		Rewrite:        func(pr *httputil.ProxyRequest) { f.rewrite(pr, p, values) },
 		Transport:      f.server,
@@ -51,20 +54,29 @@ func (f *flow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.clean() // trailers
 }
 
-// fetch gets the secrets of a plan, as they go into the headers.
-func (f *flow) fetch(r *http.Request, p plan) (values []string, no refused) {
+// fetch gets the secrets of a plan, as they go into the headers. leave is called
+// when the request has been answered.
+func (f *flow) fetch(r *http.Request, p plan) (values []string, leave func(), no refused) {
+	var used []func()
+	leave = func() {
+		for _, l := range used {
+			l()
+		}
+	}
 	for _, b := range p {
 		h := f.b.keeper.get(r.Context(), b.Secret)
 		if h.why != "" {
 			f.b.warn(b.Secret+h.text, "%s: the credential %s was not put in: %s", f.site.name, b.Secret, h.text)
-			return nil, refused{h.why, b.Secret}
+			return nil, leave, refused{h.why, b.Secret}
 		}
-		f.b.values.enter(b.Secret, h.value)
+		used = append(used, f.b.values.enter(b.Secret, h.value))
 		values = append(values, b.value(h.value))
 		clear(h.value)
-		f.say(audit.Note, reason.CredentialUsed, b.Secret)
+		if f.say(audit.Note, reason.CredentialUsed, b.Secret) != nil {
+			return nil, leave, refused{reason.AuditUnavailable, b.Secret}
+		}
 	}
-	return values, refused{}
+	return values, leave, refused{}
 }
 
 // noteElsewhere says that a placeholder was shown where it is worth nothing.
@@ -88,7 +100,7 @@ func (f *flow) noteElsewhere(r *http.Request, p plan) {
 
 // overrides are fields by which some servers take another method or path than the
 // request's own.
-var overrides = []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override", "X-Original-Url", "X-Original-Uri", "X-Rewrite-Url"}
+var overrides = []string{"x-http-method-override", "x-http-method", "x-method-override", "x-original-method", "x-original-url", "x-original-uri", "x-rewrite-url", "x-envoy-original-path", "x-forwarded-method", "x-forwarded-uri", "x-forwarded-path"}
 
 // rewrite makes the request that the server gets.
 func (f *flow) rewrite(pr *httputil.ProxyRequest, p plan, values []string) {
@@ -98,6 +110,9 @@ func (f *flow) rewrite(pr *httputil.ProxyRequest, p plan, values []string) {
 	out.Host = strings.ToLower(pr.In.Host)
 	if len(pr.In.Trailer) > 0 && out.Body != nil {
 		out.Trailer = pr.In.Trailer.Clone()
+		if len(p) > 0 {
+			dropOverrides(out.Trailer)
+		}
 		out.Body = &trailed{out.Body, pr.In, out.Trailer}
 	}
 	out.Header.Del("Host")
@@ -114,15 +129,27 @@ func (f *flow) rewrite(pr *httputil.ProxyRequest, p plan, values []string) {
 		}
 		out.Header.Set(b.Header, values[i])
 	}
-	if len(p) > 0 {
+	if !f.secrets().Empty() {
 		// Parts of an answer cannot be looked through, each for itself.
 		out.Header.Del("Range")
 		out.Header.Del("If-Range")
-		for _, name := range overrides {
-			out.Header.Del(name)
+	}
+	if len(p) > 0 {
+		dropOverrides(out.Header)
+	}
+}
+
+// dropOverrides takes those fields away, in whatever spelling a server takes for one.
+func dropOverrides(h http.Header) {
+	for name := range h {
+		if slices.Contains(overrides, fold(name)) {
+			delete(h, name)
 		}
 	}
 }
+
+// secrets is what must not pass to the guest now.
+func (f *flow) secrets() *scrub.Set { return f.b.values.of(f.site) }
 
 // trailed is a body behind which trailers come: those that were announced, and
 // judged, and no others.
@@ -204,7 +231,6 @@ func (f *flow) fail(w http.ResponseWriter, r *http.Request, err error) {
 type answerer struct {
 	http.ResponseWriter
 	f       *flow
-	set     *scrub.Set
 	upgrade bool // the request asks for another protocol
 	once    sync.Once
 }
@@ -229,14 +255,16 @@ func (a *answerer) WriteHeader(status int) {
 
 func (a *answerer) clean() { a.scrub(a.Header()) }
 
-// scrub looks through fields.
+// scrub looks through fields. One whose name has a secret in it is left out.
 func (a *answerer) scrub(h http.Header) {
-	if a.set.Empty() {
-		return
-	}
-	for _, values := range h {
+	set := a.f.secrets()
+	for name, values := range h {
+		if set.Names(name) {
+			delete(h, name)
+			a.echoed()
+		}
 		for i, v := range values {
-			if clean, found := a.set.Replace(v); found {
+			if clean, found := set.Replace(v); found {
 				values[i] = clean
 				a.echoed()
 			}
@@ -249,31 +277,59 @@ func (a *answerer) echoed() {
 	a.once.Do(func() { a.f.say(audit.Note, reason.SecretEcho, "") })
 }
 
-// modify looks an answer through, if there is a secret that could be in it.
+// modify looks an answer through, as it passes. Another request may bring a secret
+// to the server before it has ended.
 func (a *answerer) modify(res *http.Response) error {
 	if res.StatusCode == http.StatusSwitchingProtocols {
 		a.scrub(res.Header)
-		return a.f.switched(res, a.set)
+		return a.f.switched(res)
 	}
-	if a.set.Empty() {
-		return nil
-	}
+	defer func() { a.scrub(res.Trailer) }() // whose names are announced
+	var closed *encoded
 	for _, name := range []string{"Content-Encoding", "Grpc-Encoding"} {
 		for _, v := range res.Header.Values(name) {
 			if !strings.EqualFold(v, "identity") && v != "" {
-				return refusal{refused{reason.EchoUnreadable, v}}
+				closed = &encoded{res.Body, a.f, refusal{refused{reason.EchoUnreadable, v}}}
 			}
 		}
 	}
-	if res.Request.Method == http.MethodHead || res.ContentLength == 0 {
+	switch {
+	case closed != nil && !a.f.secrets().Empty():
+		return closed.no
+	case res.Request.Method == http.MethodHead || res.ContentLength == 0:
+		return nil
+	case closed != nil:
+		res.Body = closed
 		return nil
 	}
 	return a.look(res)
 }
 
+// encoded is a body that cannot be looked through: it ends when there is a secret
+// that could be in it.
+type encoded struct {
+	io.ReadCloser
+	f  *flow
+	no refusal
+}
+
+// Read implements io.Reader.
+func (e *encoded) Read(p []byte) (int, error) {
+	n, err := e.ReadCloser.Read(p)
+	if !e.f.secrets().Empty() {
+		e.f.say(audit.Deny, e.no.why, e.no.what)
+		return 0, e.no
+	}
+	return n, err
+}
+
 // look has the body looked through as it passes. A short one keeps a length.
 func (a *answerer) look(res *http.Response) error {
-	reader := a.set.NewReader(res.Body, a.echoed)
+	reader := scrub.NewReader(a.f.secrets, res.Body, a.echoed)
+	if a.f.secrets().Empty() { // its length stays, and is wrong in the end if that does not
+		res.Body = lookedThrough{reader, res.Body}
+		return nil
+	}
 	if n := res.ContentLength; n > 0 && n <= smallAnswer {
 		body, err := io.ReadAll(reader)
 		if err != nil {

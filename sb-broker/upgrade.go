@@ -23,7 +23,7 @@ func (f *flow) judgeUpgrade(r *http.Request) refused {
 // switched is called when the server has agreed to a websocket: both sides' bytes
 // pass as they are. A credential in the server's cannot be replaced, since the
 // length of what it stands in is written before it: it ends the connection.
-func (f *flow) switched(res *http.Response, set *scrub.Set) error {
+func (f *flow) switched(res *http.Response) error {
 	body, ok := res.Body.(io.ReadWriteCloser)
 	if !ok || f.requests == nil || !strings.EqualFold(res.Header.Get("Upgrade"), "websocket") {
 		return refusal{refused{reason.WebsocketUnbound, res.Header.Get("Upgrade")}}
@@ -32,9 +32,6 @@ func (f *flow) switched(res *http.Response, set *scrub.Set) error {
 	f.mu.Lock()
 	f.switchedOver = true
 	f.mu.Unlock()
-	if set.Empty() {
-		return nil
-	}
 	echo := func() {
 		f.say(audit.Deny, reason.SecretEcho, "")
 		f.cut(reason.SecretEcho)
@@ -42,6 +39,6 @@ func (f *flow) switched(res *http.Response, set *scrub.Set) error {
 	res.Body = struct {
 		io.Reader
 		io.WriteCloser
-	}{set.NewReader(body, echo), body}
+	}{scrub.NewReader(f.secrets, body, echo), body}
 	return nil
 }
