@@ -237,7 +237,7 @@ func outOfReach(m *manifest.Manifest, c *config) error {
 	for _, name := range secretNames(m) {
 		s, written := c.Sources[name]
 		if dir := signIn(name); dir != "" && !written {
-			s = binding.Source{Kind: "file", Words: []string{dir}}
+			s = binding.Source{Kind: "file", Words: []string{dir, dir + "/.credentials.json", dir + "/auth.json"}}
 		}
 		if err := apart(m.Shares, "the secret "+name, s); err != nil {
 			return err
@@ -245,6 +245,11 @@ func outOfReach(m *manifest.Manifest, c *config) error {
 	}
 	if len(m.Credentials) == 0 {
 		return nil
+	}
+	for _, file := range c.Broker.Roots {
+		if host, found := keep.Inside(m.Shares, homePath(file)); found {
+			return say.WithHint(fmt.Errorf("broker.roots: %s lies in %s, which is shared with the guest: it could have any server trusted", file, host), "keep it elsewhere")
+		}
 	}
 	return apart(m.Shares, "the key of the secrets", c.Store.Key)
 }

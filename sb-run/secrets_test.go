@@ -286,6 +286,16 @@ func TestSecretInShare(t *testing.T) {
 	s.env = append(s.env, "CLAUDE_CONFIG_DIR="+s.work)
 	s.run("img", "--secret", "claude", "-v="+s.work+":/x:ro", "--", "true").want(t, 125, "which is shared with the guest")
 	s.run("img", "--secret", "anthropic", "-v="+s.work+":/x:ro", "--", "true").want(t, 0)
+	// A sign-in whose file alone leads there.
+	if err := os.Symlink(s.work+"/key", other+"/.credentials.json"); err != nil {
+		t.Fatal(err)
+	}
+	s.env = append(s.env, "CLAUDE_CONFIG_DIR="+other)
+	s.run("img", "--secret", "claude", "-v="+s.work+":/x:ro", "--", "true").want(t, 125, "which is shared with the guest")
+	// Who is believed to be a server is not the guest's to say.
+	s.config("[broker]\nroots = [\"" + s.work + "/key\"]\n")
+	s.run("img", "--secret", "anthropic", "-w="+s.work, "--", "true").want(t, 125, "which is shared with the guest")
+	s.run("img", "--secret", "anthropic", "-v="+s.work+":/x:ro", "--", "true").want(t, 0)
 }
 
 // TestKeeperPath: the keeper, and what it starts, finds no program where the guest
