@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"sb/lib/audit"
@@ -23,6 +24,7 @@ const (
 	maxHead       = 64 << 10 // bytes of a head, of either side
 	maxFields     = 200      // of a head
 	maxStreams    = 100      // requests at a time on a connection
+	maxAnswers    = 2048     // and on all of them
 	headTime      = 10 * time.Second
 	handshakeTime = 10 * time.Second // each
 	idleTime      = 10 * time.Minute // between two requests
@@ -41,6 +43,8 @@ type broker struct {
 	client *http.Transport
 	values values
 	warned sync.Map // what was said once
+
+	answering atomic.Int64 // requests
 }
 
 func newBroker(credentials []binding.Binding, roots *x509.CertPool) (*broker, error) {

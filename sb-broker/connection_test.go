@@ -218,3 +218,21 @@ func TestUpstreamFails(t *testing.T) {
 		}
 	})
 }
+
+// TestE10Answers: all requests of all connections together are bounded, and one that
+// has been answered makes room.
+func TestE10Answers(t *testing.T) {
+	both(t, func(t *testing.T, http2 bool) {
+		w := start(t, echo, anthropic())
+		c := w.client(http2)
+		w.b.answering.Add(maxAnswers)
+		if got := w.ask(c, request("GET", "/", nil)); got.status != 503 || got.header.Get("X-Sb-Reason") != "memory-budget" || len(w.hands.all()) > 0 {
+			t.Errorf("one too many: %+v", got)
+		}
+		w.has("deny memory-budget -")
+		w.b.answering.Add(-1)
+		for range 3 {
+			w.passes(c, request("GET", "/", nil))
+		}
+	})
+}

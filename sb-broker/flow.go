@@ -59,14 +59,17 @@ func (f *flow) cut(why reason.Code) {
 
 func (f *flow) close() { f.closing.Do(func() { close(f.closed) }) }
 
-// begin and finish count the requests that are being answered.
-func (f *flow) begin() {
+// begin and finish count the requests that are being answered. False: it is one too
+// many.
+func (f *flow) begin() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.active++
+	return f.b.answering.Add(1) <= maxAnswers
 }
 
 func (f *flow) finish() {
+	f.b.answering.Add(-1)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.active--

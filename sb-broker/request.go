@@ -19,13 +19,16 @@ import (
 
 // ServeHTTP answers one request of the guest's.
 func (f *flow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	f.begin()
+	room := f.begin()
 	defer f.finish()
 	if f.requests != nil {
 		defer f.requests.answered()
 		http.NewResponseController(w).EnableFullDuplex()
 	}
 	p, no := f.site.judge(r, f.port)
+	if !room {
+		no = refused{why: reason.MemoryBudget}
+	}
 	if no.why == "" && r.Header.Get("Upgrade") != "" {
 		no = f.judgeUpgrade(r)
 	}
@@ -185,6 +188,8 @@ func answerRefusal(w http.ResponseWriter, no refused) {
 		status = http.StatusMethodNotAllowed
 	case reason.HTTPTooLong:
 		status = http.StatusRequestHeaderFieldsTooLarge
+	case reason.MemoryBudget:
+		status = http.StatusServiceUnavailable
 	case reason.SecretUnavailable, reason.SecretUnusable, reason.EchoUnreadable:
 		status = http.StatusBadGateway
 	}
