@@ -187,3 +187,46 @@ func TestE12BasicForms(t *testing.T) {
 		}
 	}
 }
+
+// TestE12Refusals: nor is it in what is said of an answer that is refused, to the
+// guest or in the log.
+func TestE12Refusals(t *testing.T) {
+	both(t, func(t *testing.T, http2 bool) {
+		w := start(t, func(rw http.ResponseWriter, r *http.Request) {
+			rw.Header().Set("Content-Encoding", r.Header.Get("X-Api-Key"))
+			io.WriteString(rw, "body")
+		}, anthropic())
+		got := w.ask(w.client(http2), request("GET", "/", nil))
+		if got.status != 502 || strings.Contains(got.body, secret) {
+			t.Errorf("%+v", got)
+		}
+		w.has("deny echo-unreadable " + placeholder)
+	})
+}
+
+// TestE12Asked: nothing that would make an answer unreadable is asked for, in
+// whatever field a server is asked.
+func TestE12Asked(t *testing.T) {
+	w := start(t, echo, anthropic())
+	for _, name := range []string{"Range", "If-Range", "Request-Range", "X-Ms-Range", "x_ms_range", "A-Im"} {
+		w.passes(w.client(false), request("GET", "/", nil, name, "1"))
+		if got := w.hands.last(t).Header; len(got[http.CanonicalHeaderKey(name)]) > 0 {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	for _, name := range []string{"Accept-Encoding", "Grpc-Accept-Encoding", "Connect-Accept-Encoding"} {
+		w.passes(w.client(false), request("GET", "/", nil, name, "gzip"))
+		if got := w.hands.last(t).Header[name]; len(got) != 1 || got[0] != "identity" {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	w = start(t, func(rw http.ResponseWriter, r *http.Request) {
+		rw.Header().Set(r.URL.Path[1:], "gzip")
+		io.WriteString(rw, "body")
+	}, anthropic())
+	for _, name := range []string{"Content-Encoding", "Grpc-Encoding", "Connect-Content-Encoding"} {
+		if got := w.ask(w.client(false), request("GET", "/"+name, nil)); got.status != 502 {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}

@@ -30,7 +30,7 @@ func (f *flow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		no = refused{why: reason.MemoryBudget}
 	}
 	if no.why == "" && r.Header.Get("Upgrade") != "" {
-		no = f.judgeUpgrade(r)
+		no = f.judgeUpgrade(r, p)
 	}
 	var values []string
 	if no.why == "" {
@@ -105,6 +105,10 @@ func (f *flow) noteElsewhere(r *http.Request, p plan) {
 // request's own.
 var overrides = []string{"x-http-method-override", "x-http-method", "x-method-override", "x-original-method", "x-original-url", "x-original-uri", "x-rewrite-url", "x-envoy-original-path", "x-forwarded-method", "x-forwarded-uri", "x-forwarded-path"}
 
+// parts are fields that ask for a part of an answer, or for how it differs from
+// another: those cannot be looked through, each for itself.
+var parts = []string{"range", "if-range", "request-range", "x-ms-range", "a-im"}
+
 // rewrite makes the request that the server gets.
 func (f *flow) rewrite(pr *httputil.ProxyRequest, p plan, values []string) {
 	out := pr.Out
@@ -114,14 +118,16 @@ func (f *flow) rewrite(pr *httputil.ProxyRequest, p plan, values []string) {
 	if len(pr.In.Trailer) > 0 && out.Body != nil {
 		out.Trailer = pr.In.Trailer.Clone()
 		if len(p) > 0 {
-			dropOverrides(out.Trailer)
+			drop(out.Trailer, overrides)
 		}
 		out.Body = &trailed{out.Body, pr.In, out.Trailer}
 	}
 	out.Header.Del("Host")
 	out.Header.Set("Accept-Encoding", "identity") // what comes back is looked through
-	if out.Header.Get("Grpc-Accept-Encoding") != "" {
-		out.Header.Set("Grpc-Accept-Encoding", "identity")
+	for _, name := range []string{"Grpc-Accept-Encoding", "Connect-Accept-Encoding"} {
+		if out.Header.Get(name) != "" {
+			out.Header.Set(name, "identity")
+		}
 	}
 	out.Header.Del("Sec-Websocket-Extensions")
 	for i, b := range p {
@@ -133,19 +139,17 @@ func (f *flow) rewrite(pr *httputil.ProxyRequest, p plan, values []string) {
 		out.Header.Set(b.Header, values[i])
 	}
 	if !f.secrets().Empty() {
-		// Parts of an answer cannot be looked through, each for itself.
-		out.Header.Del("Range")
-		out.Header.Del("If-Range")
+		drop(out.Header, parts)
 	}
 	if len(p) > 0 {
-		dropOverrides(out.Header)
+		drop(out.Header, overrides)
 	}
 }
 
-// dropOverrides takes those fields away, in whatever spelling a server takes for one.
-func dropOverrides(h http.Header) {
+// drop takes fields away, in whatever spelling a server takes for one.
+func drop(h http.Header, names []string) {
 	for name := range h {
-		if slices.Contains(overrides, fold(name)) {
+		if slices.Contains(names, fold(name)) {
 			delete(h, name)
 		}
 	}
@@ -285,13 +289,13 @@ func (a *answerer) echoed() {
 // modify looks an answer through, as it passes. Another request may bring a secret
 // to the server before it has ended.
 func (a *answerer) modify(res *http.Response) error {
+	a.scrub(res.Header) // a refusal may repeat one
 	if res.StatusCode == http.StatusSwitchingProtocols {
-		a.scrub(res.Header)
 		return a.f.switched(res)
 	}
 	defer func() { a.scrub(res.Trailer) }() // whose names are announced
 	var closed *encoded
-	for _, name := range []string{"Content-Encoding", "Grpc-Encoding"} {
+	for _, name := range []string{"Content-Encoding", "Grpc-Encoding", "Connect-Content-Encoding"} {
 		for _, v := range res.Header.Values(name) {
 			if !strings.EqualFold(v, "identity") && v != "" {
 				closed = &encoded{res.Body, a.f, refusal{refused{reason.EchoUnreadable, v}}}

@@ -11,9 +11,11 @@ import (
 	"sb/sb-broker/scrub"
 )
 
-// judgeUpgrade lets a request for a websocket through where a binding says so.
-func (f *flow) judgeUpgrade(r *http.Request) refused {
-	allowed := slices.ContainsFunc(f.site.bindings, func(b *bound) bool { return b.Websocket && b.covers(r) })
+// judgeUpgrade lets a request for a websocket through where a binding says so, and
+// so do those of all credentials that it gets.
+func (f *flow) judgeUpgrade(r *http.Request, p plan) refused {
+	unbound := slices.ContainsFunc(p, func(b *bound) bool { return !b.Websocket })
+	allowed := !unbound && slices.ContainsFunc(f.site.bindings, func(b *bound) bool { return b.Websocket && b.covers(r) })
 	if !allowed || f.requests == nil || !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") || r.ContentLength != 0 {
 		return refused{why: reason.WebsocketUnbound, what: r.Header.Get("Upgrade")}
 	}
