@@ -256,3 +256,27 @@ func TestBindings(t *testing.T) {
 		}
 	}
 }
+
+// TestE24SignIn: a sign-in makes no key for the guest to keep; what it is for goes on.
+func TestE24SignIn(t *testing.T) {
+	found, err := binding.BuiltIn().Find("claude", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range found {
+		found[i].Hosts, found[i].Placeholder = []string{apiName}, placeholder
+	}
+	w := start(t, echo, found...)
+	w.secrets["claude"] = secret
+	for path, code := range map[string]int{
+		"/v1/messages": 200, "/v1/messages?beta=true": 200, "/api/oauth/profile": 200, "/api/claude_code/settings": 200,
+		"/api/oauth/claude_cli/create_api_key": 403, "/v1/../api/oauth/claude_cli/create_api_key": 403, "//api/oauth/claude_cli/create_api_key": 403,
+	} {
+		r := request("POST", "/", nil, "Authorization", "Bearer "+placeholder)
+		r.Header.Del("X-Api-Key")
+		r.URL.Opaque = path
+		if got := w.ask(w.client(false), r); got.status != code {
+			t.Errorf("%s: %+v", path, got)
+		}
+	}
+}
