@@ -186,9 +186,17 @@ func TestE14AnyPath(t *testing.T) {
 func TestE14Overrides(t *testing.T) {
 	w := start(t, echo, anthropic())
 	for _, name := range overrides {
-		w.passes(w.client(false), request("POST", "/", nil, name, "DELETE"))
-		if got := w.hands.last(t).Header.Get(name); got != "" {
-			t.Errorf("the server got %s: %s", name, got)
+		for _, spelt := range []string{name, strings.ToUpper(name), strings.ReplaceAll(name, "-", "_"), strings.Replace(name, "-", "_", 1)} {
+			r := request("POST", "/", strings.NewReader("body"), spelt, "DELETE")
+			r.ContentLength, r.Trailer = -1, http.Header{spelt: {"DELETE"}}
+			w.passes(w.client(false), r)
+			for _, h := range []http.Header{w.hands.last(t).Header, w.hands.last(t).Trailer} {
+				for got, values := range h {
+					if fold(got) == name {
+						t.Errorf("the server got %s: %s", got, values)
+					}
+				}
+			}
 		}
 	}
 }
@@ -245,6 +253,30 @@ func TestBindings(t *testing.T) {
 		change(&b)
 		if _, err := newSites([]binding.Binding{anthropic(), b}); err == nil || !strings.HasPrefix(err.Error(), "credential 2 (") || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
+		}
+	}
+}
+
+// TestE24SignIn: a sign-in makes no key for the guest to keep; what it is for goes on.
+func TestE24SignIn(t *testing.T) {
+	found, err := binding.BuiltIn().Find("claude", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range found {
+		found[i].Hosts, found[i].Placeholder = []string{apiName}, placeholder
+	}
+	w := start(t, echo, found...)
+	w.secrets["claude"] = secret
+	for path, code := range map[string]int{
+		"/v1/messages": 200, "/v1/messages?beta=true": 200, "/api/oauth/profile": 200, "/api/claude_code/settings": 200,
+		"/api/oauth/claude_cli/create_api_key": 403, "/v1/../api/oauth/claude_cli/create_api_key": 403, "//api/oauth/claude_cli/create_api_key": 403,
+	} {
+		r := request("POST", "/", nil, "Authorization", "Bearer "+placeholder)
+		r.Header.Del("X-Api-Key")
+		r.URL.Opaque = path
+		if got := w.ask(w.client(false), r); got.status != code {
+			t.Errorf("%s: %+v", path, got)
 		}
 	}
 }

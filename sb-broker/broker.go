@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -9,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"sb/lib/audit"
@@ -17,7 +17,6 @@ import (
 	"sb/lib/reason"
 	"sb/lib/say"
 	"sb/sb-broker/authority"
-	"sb/sb-broker/scrub"
 )
 
 // The bounds of what a guest can make the broker hold.
@@ -25,6 +24,7 @@ const (
 	maxHead       = 64 << 10 // bytes of a head, of either side
 	maxFields     = 200      // of a head
 	maxStreams    = 100      // requests at a time on a connection
+	maxAnswers    = 2048     // and on all of them
 	headTime      = 10 * time.Second
 	handshakeTime = 10 * time.Second // each
 	idleTime      = 10 * time.Minute // between two requests
@@ -45,6 +45,8 @@ type broker struct {
 	client *http.Transport
 	values values
 	warned sync.Map // what was said once
+
+	answering atomic.Int64 // requests
 }
 
 func newBroker(credentials []binding.Binding, roots *x509.CertPool) (*broker, error) {
@@ -125,50 +127,6 @@ func newClient() *http.Transport {
 		Protocols:              p,
 		HTTP2:                  &http.HTTP2Config{MaxReceiveBufferPerStream: farStream, MaxReceiveBufferPerConnection: farConn},
 	}
-}
-
-// values are the secrets that were put into requests, as long as they may be sent
-// back: the last two of each, since one that was replaced is in use for a while.
-type values struct {
-	mu   sync.Mutex
-	last map[string][2][]byte // by the secret's name
-	sets map[*site]*scrub.Set
-}
-
-// enter remembers a secret that is about to be sent.
-func (v *values) enter(secret string, value []byte) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	old := v.last[secret]
-	if bytes.Equal(old[0], value) {
-		return
-	}
-	if v.last == nil {
-		v.last = map[string][2][]byte{}
-	}
-	clear(old[1])
-	v.last[secret] = [2][]byte{bytes.Clone(value), old[0]}
-	v.sets = map[*site]*scrub.Set{}
-}
-
-// of is what to look for in what a site sends.
-func (v *values) of(s *site) *scrub.Set {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if set := v.sets[s]; set != nil || v.last == nil {
-		return set
-	}
-	var pairs []scrub.Pair
-	for _, b := range s.bindings {
-		for _, value := range v.last[b.Secret] {
-			if value != nil {
-				pairs = append(pairs, scrub.Pair{Secret: value, Placeholder: []byte(b.Placeholder)})
-			}
-		}
-	}
-	set := scrub.New(pairs)
-	v.sets[s] = set
-	return set
 }
 
 // serverConfig is how a guest is spoken to, by the protocol that the server chose.

@@ -289,3 +289,40 @@ func TestE8Refused(t *testing.T) {
 		}
 	})
 }
+
+// TestE10Answers: all requests of all connections together are bounded, and one that
+// has been answered makes room.
+func TestE10Answers(t *testing.T) {
+	both(t, func(t *testing.T, http2 bool) {
+		w := start(t, echo, anthropic())
+		c := w.client(http2)
+		w.b.answering.Add(maxAnswers)
+		if got := w.ask(c, request("GET", "/", nil)); got.status != 503 || got.header.Get("X-Sb-Reason") != "memory-budget" || len(w.hands.all()) > 0 {
+			t.Errorf("one too many: %+v", got)
+		}
+		w.has("deny memory-budget -")
+		w.b.answering.Add(-1)
+		for range 3 {
+			w.passes(c, request("GET", "/", nil))
+		}
+	})
+}
+
+// TestE9Mixed: one credential's binding lets no other be used for a websocket.
+func TestE9Mixed(t *testing.T) {
+	plain, socket := anthropic(), bearer()
+	socket.Websocket, socket.Placeholder = true, "holder-socket-0123456789"
+	w := start(t, echo, plain, socket)
+	for _, c := range []struct {
+		fields string
+		code   int
+	}{{key, 403}, {key + "Authorization: Bearer " + socket.Placeholder + "\r\n", 403}, {"Authorization: Bearer " + socket.Placeholder + "\r\n", 200}, {"", 200}} {
+		guest := w.guest("http/1.1")
+		fmt.Fprintf(guest, "GET / HTTP/1.1\r\nHost: api.example\r\n%sConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", c.fields)
+		res, err := http.ReadResponse(bufio.NewReader(guest), nil)
+		if err != nil || res.StatusCode != c.code {
+			t.Errorf("%q: %v, %v", c.fields, res, err)
+		}
+		guest.Close()
+	}
+}

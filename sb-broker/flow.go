@@ -43,9 +43,9 @@ type flow struct {
 	switchedOver bool // to a websocket: its end is no request's
 }
 
-// say has the gate write a line about the flow.
-func (f *flow) say(v audit.Verdict, why reason.Code, what string) {
-	f.b.wire.Say(handover.Say{ID: f.id, Verdict: v, Reason: why, What: what})
+// say has the gate write a line about the flow. The error is that it was not told.
+func (f *flow) say(v audit.Verdict, why reason.Code, what string) error {
+	return f.b.wire.Say(handover.Say{ID: f.id, Verdict: v, Reason: why, What: what})
 }
 
 // cut ends the flow for a reason; the first one counts.
@@ -62,14 +62,17 @@ func (f *flow) cut(why reason.Code) {
 
 func (f *flow) close() { f.closing.Do(func() { close(f.closed) }) }
 
-// begin and finish count the requests that are being answered.
-func (f *flow) begin() {
+// begin and finish count the requests that are being answered. False: it is one too
+// many.
+func (f *flow) begin() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.active++
+	return f.b.answering.Add(1) <= maxAnswers
 }
 
 func (f *flow) finish() {
+	f.b.answering.Add(-1)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.active--

@@ -30,12 +30,15 @@ const (
 //	value LEN + bytes  the keeper
 //	error CODE TEXT    the keeper
 //
-// Answers come in the order of the questions.
+// Answers come in the order of the questions. There is one question at a time about
+// a name, however many requests wait for its answer: the wire is never full, so
+// that neither side can wait for the other to read.
 type keeper struct {
 	wire io.ReadWriter
 
 	mu      sync.Mutex
-	waiting []chan held // one for each question that has no answer yet
+	asked   []string               // what has no answer yet
+	waiting map[string][]chan held // who waits for that
 	dead    error
 }
 
@@ -47,21 +50,15 @@ type held struct {
 }
 
 func newKeeper(wire *os.File) *keeper {
-	k := &keeper{wire: wire}
+	k := &keeper{wire: wire, waiting: map[string][]chan held{}}
 	go k.read()
 	return k
 }
 
-// get asks for a secret.
+// get asks for a secret. The value is the caller's.
 func (k *keeper) get(ctx context.Context, name string) held {
 	got := make(chan held, 1)
-	k.mu.Lock()
-	err := k.dead
-	if err == nil {
-		k.waiting = append(k.waiting, got)
-		_, err = fmt.Fprintf(k.wire, "get %s\n", name)
-	}
-	k.mu.Unlock()
+	err := k.ask(name, got)
 	if err != nil {
 		return held{why: reason.SecretUnavailable, text: err.Error()}
 	}
@@ -77,29 +74,57 @@ func (k *keeper) get(ctx context.Context, name string) held {
 	}
 }
 
+// ask has the answer about a name sent to got.
+func (k *keeper) ask(name string, got chan held) (err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.dead != nil {
+		return k.dead
+	}
+	others := k.waiting[name]
+	k.waiting[name] = append(others, got)
+	if len(others) == 0 {
+		k.asked = append(k.asked, name)
+		_, err = fmt.Fprintf(k.wire, "get %s\n", name)
+	}
+	return err
+}
+
 // read hands answers out, until the wire ends.
 func (k *keeper) read() {
 	in := bufio.NewReaderSize(k.wire, maxLine)
 	for {
 		h, err := readHeld(in)
-		k.mu.Lock()
-		if err == nil && len(k.waiting) == 0 {
-			err = fmt.Errorf("the keeper answers what was not asked")
-		}
-		if err != nil {
-			k.dead = fmt.Errorf("the keeper is gone: %w", err)
-			for _, w := range k.waiting {
-				w <- held{why: reason.SecretUnavailable, text: k.dead.Error()}
-			}
-			k.waiting = nil
-			k.mu.Unlock()
+		if !k.handOut(h, err) {
 			return
 		}
-		next := k.waiting[0]
-		k.waiting = k.waiting[1:]
-		k.mu.Unlock()
-		next <- h
 	}
+}
+
+// handOut gives an answer to those who wait for it, or, for an error, one to all.
+func (k *keeper) handOut(h held, err error) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err == nil && len(k.asked) == 0 {
+		err = fmt.Errorf("the keeper answers what was not asked")
+	}
+	if err != nil {
+		k.dead = fmt.Errorf("the keeper is gone: %w", err)
+		for _, waiting := range k.waiting {
+			for _, w := range waiting {
+				w <- held{why: reason.SecretUnavailable, text: k.dead.Error()}
+			}
+		}
+		k.asked, k.waiting = nil, nil
+		return false
+	}
+	for _, w := range k.waiting[k.asked[0]] {
+		w <- held{bytes.Clone(h.value), h.why, h.text}
+	}
+	clear(h.value)
+	delete(k.waiting, k.asked[0])
+	k.asked = k.asked[1:]
+	return true
 }
 
 // readHeld reads an answer.

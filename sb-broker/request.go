@@ -1,13 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"log"
 	"net/http"
 	"net/http/httputil"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -19,7 +18,7 @@ import (
 
 // ServeHTTP answers one request of the guest's.
 func (f *flow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	f.begin()
+	room := f.begin()
 	defer f.finish()
 	if f.requests != nil {
 		defer f.requests.answered()
@@ -31,19 +30,24 @@ func (f *flow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	p, no := f.site.judge(r, f.port)
+	if !room {
+		no = refused{why: reason.MemoryBudget}
+	}
 	if no.why == "" && r.Header.Get("Upgrade") != "" {
-		no = f.judgeUpgrade(r)
+		no = f.judgeUpgrade(r, p)
 	}
 	var values []string
 	if no.why == "" {
-		values, no = f.fetch(r, p)
+		var leave func()
+		values, leave, no = f.fetch(r, p)
+		defer leave()
 	}
 	if no.why != "" {
 		f.refuse(w, no)
 		return
 	}
 	f.noteElsewhere(r, p)
-	a := &answerer{ResponseWriter: w, f: f, set: f.b.values.of(f.site), upgrade: r.Header.Get("Upgrade") != ""}
+	a := &answerer{ResponseWriter: w, f: f, upgrade: r.Header.Get("Upgrade") != ""}
 	stop := &stopper{w: w}
 	defer stop.leave()
 	proxy := httputil.ReverseProxy{
@@ -64,20 +68,29 @@ func (f *flow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.clean() // trailers
 }
 
-// fetch gets the secrets of a plan, as they go into the headers.
-func (f *flow) fetch(r *http.Request, p plan) (values []string, no refused) {
+// fetch gets the secrets of a plan, as they go into the headers. leave is called
+// when the request has been answered.
+func (f *flow) fetch(r *http.Request, p plan) (values []string, leave func(), no refused) {
+	var used []func()
+	leave = func() {
+		for _, l := range used {
+			l()
+		}
+	}
 	for _, b := range p {
 		h := f.b.keeper.get(r.Context(), b.Secret)
 		if h.why != "" {
 			f.b.warn(b.Secret+h.text, "%s: the credential %s was not put in: %s", f.site.name, b.Secret, h.text)
-			return nil, refused{h.why, b.Secret}
+			return nil, leave, refused{h.why, b.Secret}
 		}
-		f.b.values.enter(b.Secret, h.value)
+		used = append(used, f.b.values.enter(b.Secret, h.value))
 		values = append(values, b.value(h.value))
 		clear(h.value)
-		f.say(audit.Note, reason.CredentialUsed, b.Secret)
+		if f.say(audit.Note, reason.CredentialUsed, b.Secret) != nil {
+			return nil, leave, refused{reason.AuditUnavailable, b.Secret}
+		}
 	}
-	return values, refused{}
+	return values, leave, refused{}
 }
 
 // noteElsewhere says that a placeholder was shown where it is worth nothing.
@@ -101,7 +114,11 @@ func (f *flow) noteElsewhere(r *http.Request, p plan) {
 
 // overrides are fields by which some servers take another method or path than the
 // request's own.
-var overrides = []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override", "X-Original-Url", "X-Original-Uri", "X-Rewrite-Url"}
+var overrides = []string{"x-http-method-override", "x-http-method", "x-method-override", "x-original-method", "x-original-url", "x-original-uri", "x-rewrite-url", "x-envoy-original-path", "x-forwarded-method", "x-forwarded-uri", "x-forwarded-path"}
+
+// parts are fields that ask for a part of an answer, or for how it differs from
+// another: those cannot be looked through, each for itself.
+var parts = []string{"range", "if-range", "request-range", "x-ms-range", "a-im"}
 
 // rewrite makes the request that the server gets.
 func (f *flow) rewrite(pr *httputil.ProxyRequest, p plan, values []string) {
@@ -111,12 +128,17 @@ func (f *flow) rewrite(pr *httputil.ProxyRequest, p plan, values []string) {
 	out.Host = strings.ToLower(pr.In.Host)
 	if len(pr.In.Trailer) > 0 && out.Body != nil {
 		out.Trailer = pr.In.Trailer.Clone()
+		if len(p) > 0 {
+			drop(out.Trailer, overrides)
+		}
 		out.Body = &trailed{out.Body, pr.In, out.Trailer}
 	}
 	out.Header.Del("Host")
 	out.Header.Set("Accept-Encoding", "identity") // what comes back is looked through
-	if out.Header.Get("Grpc-Accept-Encoding") != "" {
-		out.Header.Set("Grpc-Accept-Encoding", "identity")
+	for _, name := range []string{"Grpc-Accept-Encoding", "Connect-Accept-Encoding"} {
+		if out.Header.Get(name) != "" {
+			out.Header.Set(name, "identity")
+		}
 	}
 	out.Header.Del("Sec-Websocket-Extensions")
 	for i, b := range p {
@@ -127,12 +149,19 @@ func (f *flow) rewrite(pr *httputil.ProxyRequest, p plan, values []string) {
 		}
 		out.Header.Set(b.Header, values[i])
 	}
+	if !f.secrets().Empty() {
+		drop(out.Header, parts)
+	}
 	if len(p) > 0 {
-		// Parts of an answer cannot be looked through, each for itself.
-		out.Header.Del("Range")
-		out.Header.Del("If-Range")
-		for _, name := range overrides {
-			out.Header.Del(name)
+		drop(out.Header, overrides)
+	}
+}
+
+// drop takes fields away, in whatever spelling a server takes for one.
+func drop(h http.Header, names []string) {
+	for name := range h {
+		if slices.Contains(names, fold(name)) {
+			delete(h, name)
 		}
 	}
 }
@@ -171,6 +200,9 @@ func (s *stopper) leave() {
 	s.w = nil
 }
 
+// secrets is what must not pass to the guest now.
+func (f *flow) secrets() *scrub.Set { return f.b.values.of(f.site) }
+
 // trailed is a body behind which trailers come: those that were announced, and
 // judged, and no others.
 type trailed struct {
@@ -205,7 +237,7 @@ func answerRefusal(w http.ResponseWriter, no refused) {
 		status = http.StatusMethodNotAllowed
 	case reason.HTTPTooLong:
 		status = http.StatusRequestHeaderFieldsTooLarge
-	case reason.UpstreamFailed:
+	case reason.UpstreamFailed, reason.MemoryBudget:
 		status = http.StatusServiceUnavailable // it can be asked again
 	case reason.SecretUnavailable, reason.SecretUnusable, reason.EchoUnreadable:
 		status = http.StatusBadGateway
@@ -248,111 +280,3 @@ func (f *flow) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	panic(http.ErrAbortHandler)
 }
-
-// answerer writes an answer of the server's, looked through.
-type answerer struct {
-	http.ResponseWriter
-	f       *flow
-	set     *scrub.Set
-	upgrade bool // the request asks for another protocol
-	once    sync.Once
-}
-
-// Unwrap is for http.ResponseController.
-func (a *answerer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
-
-// WriteHeader implements http.ResponseWriter.
-func (a *answerer) WriteHeader(status int) {
-	a.clean()
-	h := a.Header()
-	if a.upgrade && status >= 200 {
-		h.Set("Connection", "close") // what the guest says next would be of another protocol, or not
-	}
-	for _, name := range []string{"Date", "Content-Type"} {
-		if _, ok := h[name]; !ok && status >= 200 {
-			h[name] = nil // net/http would make one up
-		}
-	}
-	a.ResponseWriter.WriteHeader(status)
-}
-
-func (a *answerer) clean() { a.scrub(a.Header()) }
-
-// scrub looks through fields.
-func (a *answerer) scrub(h http.Header) {
-	if a.set.Empty() {
-		return
-	}
-	for _, values := range h {
-		for i, v := range values {
-			if clean, found := a.set.Replace(v); found {
-				values[i] = clean
-				a.echoed()
-			}
-		}
-	}
-}
-
-// echoed says, once for each answer, that there was a credential in it.
-func (a *answerer) echoed() {
-	a.once.Do(func() { a.f.say(audit.Note, reason.SecretEcho, "") })
-}
-
-// modify looks an answer through, if there is a secret that could be in it.
-func (a *answerer) modify(res *http.Response) error {
-	if res.StatusCode == http.StatusSwitchingProtocols {
-		a.scrub(res.Header)
-		return a.f.switched(res, a.set)
-	}
-	if a.set.Empty() || res.Body == http.NoBody || res.Request.Method == http.MethodHead || res.ContentLength == 0 {
-		return nil
-	}
-	for _, name := range []string{"Content-Encoding", "Grpc-Encoding"} {
-		for _, v := range res.Header.Values(name) {
-			if !strings.EqualFold(v, "identity") && v != "" {
-				return refusal{refused{reason.EchoUnreadable, v}}
-			}
-		}
-	}
-	return a.look(res)
-}
-
-// look has the body looked through as it passes. A short one keeps a length.
-func (a *answerer) look(res *http.Response) error {
-	reader := a.set.NewReader(res.Body, a.echoed)
-	if n := res.ContentLength; n > 0 && n <= smallAnswer {
-		body, err := io.ReadAll(reader)
-		if err != nil {
-			return err
-		}
-		res.ContentLength = int64(len(body))
-		res.Header.Set("Content-Length", fmt.Sprint(len(body)))
-		res.Body = lookedThrough{bytes.NewReader(body), res.Body}
-		return nil
-	}
-	res.ContentLength = -1
-	res.Header.Del("Content-Length")
-	res.Body = lookedThrough{reader, res.Body}
-	return nil
-}
-
-type lookedThrough struct {
-	io.Reader
-	io.Closer
-}
-
-// bufferPool holds what bodies pass through.
-type bufferPool struct{ pool sync.Pool }
-
-var buffers = &bufferPool{}
-
-// Get implements httputil.BufferPool.
-func (p *bufferPool) Get() []byte {
-	if b, ok := p.pool.Get().(*[]byte); ok {
-		return *b
-	}
-	return make([]byte, 16<<10) // as much as a record of TLS
-}
-
-// Put implements httputil.BufferPool.
-func (p *bufferPool) Put(b []byte) { p.pool.Put(&b) }

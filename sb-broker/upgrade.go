@@ -11,9 +11,11 @@ import (
 	"sb/sb-broker/scrub"
 )
 
-// judgeUpgrade lets a request for a websocket through where a binding says so.
-func (f *flow) judgeUpgrade(r *http.Request) refused {
-	allowed := slices.ContainsFunc(f.site.bindings, func(b *bound) bool { return b.Websocket && b.covers(r) })
+// judgeUpgrade lets a request for a websocket through where a binding says so, and
+// so do those of all credentials that it gets.
+func (f *flow) judgeUpgrade(r *http.Request, p plan) refused {
+	unbound := slices.ContainsFunc(p, func(b *bound) bool { return !b.Websocket })
+	allowed := !unbound && slices.ContainsFunc(f.site.bindings, func(b *bound) bool { return b.Websocket && b.covers(r) })
 	if !allowed || f.requests == nil || !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") || r.ContentLength != 0 {
 		return refused{why: reason.WebsocketUnbound, what: r.Header.Get("Upgrade")}
 	}
@@ -23,7 +25,7 @@ func (f *flow) judgeUpgrade(r *http.Request) refused {
 // switched is called when the server has agreed to a websocket: both sides' bytes
 // pass as they are. A credential in the server's cannot be replaced, since the
 // length of what it stands in is written before it: it ends the connection.
-func (f *flow) switched(res *http.Response, set *scrub.Set) error {
+func (f *flow) switched(res *http.Response) error {
 	body, ok := res.Body.(io.ReadWriteCloser)
 	if !ok || f.requests == nil || !strings.EqualFold(res.Header.Get("Upgrade"), "websocket") {
 		return refusal{refused{reason.WebsocketUnbound, res.Header.Get("Upgrade")}}
@@ -32,9 +34,6 @@ func (f *flow) switched(res *http.Response, set *scrub.Set) error {
 	f.mu.Lock()
 	f.switchedOver = true
 	f.mu.Unlock()
-	if set.Empty() {
-		return nil
-	}
 	echo := func() {
 		f.say(audit.Deny, reason.SecretEcho, "")
 		f.cut(reason.SecretEcho)
@@ -42,6 +41,6 @@ func (f *flow) switched(res *http.Response, set *scrub.Set) error {
 	res.Body = struct {
 		io.Reader
 		io.WriteCloser
-	}{set.NewReader(body, echo), body}
+	}{scrub.NewReader(f.secrets, body, echo), body}
 	return nil
 }

@@ -107,7 +107,7 @@ func (s *sandbox) startKeeper(b *broker, secrets *os.File) (*child, error) {
 	}
 	defer w.Close()
 	cmd := exec.Command(s.tools["sb-broker"], append([]string{"keep"}, b.secrets...)...)
-	cmd.Env = os.Environ() // a source or a keychain may need any of it; the broker gets none
+	cmd.Env = keeperEnvironment(s.plan.m.Shares)
 	wires := []wire{{"secrets", secrets}, {"audit", w}}
 	for _, g := range b.given {
 		wires = append(wires, wire{fmt.Sprintf("fd=%d", g.n), g.file})

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -236,7 +237,7 @@ func outOfReach(m *manifest.Manifest, c *config) error {
 	for _, name := range secretNames(m) {
 		s, written := c.Sources[name]
 		if dir := signIn(name); dir != "" && !written {
-			s = binding.Source{Kind: "file", Words: []string{dir}}
+			s = binding.Source{Kind: "file", Words: []string{dir, dir + "/.credentials.json", dir + "/auth.json"}}
 		}
 		if err := apart(m.Shares, "the secret "+name, s); err != nil {
 			return err
@@ -244,6 +245,11 @@ func outOfReach(m *manifest.Manifest, c *config) error {
 	}
 	if len(m.Credentials) == 0 {
 		return nil
+	}
+	for _, file := range c.Broker.Roots {
+		if host, found := keep.Inside(m.Shares, homePath(file)); found {
+			return say.WithHint(fmt.Errorf("broker.roots: %s lies in %s, which is shared with the guest: it could have any server trusted", file, host), "keep it elsewhere")
+		}
 	}
 	return apart(m.Shares, "the key of the secrets", c.Store.Key)
 }
@@ -274,6 +280,17 @@ func apart(shares []manifest.Share, what string, s binding.Source) error {
 		}
 	}
 	return nil
+}
+
+// keeperEnvironment is ours, of which a source or a keychain may need any; the
+// broker gets none. Programs are not looked for where the guest could put one, or in
+// a place that depends on where sb-run was called.
+func keeperEnvironment(shares []manifest.Share) []string {
+	path := slices.DeleteFunc(filepath.SplitList(os.Getenv("PATH")), func(dir string) bool {
+		_, found := keep.Inside(shares, dir)
+		return found || !filepath.IsAbs(dir)
+	})
+	return append(os.Environ(), "PATH="+strings.Join(path, string(filepath.ListSeparator)))
 }
 
 // signIn is the directory in which a client keeps the sign-in of that name.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -285,6 +286,36 @@ func TestSecretInShare(t *testing.T) {
 	s.env = append(s.env, "CLAUDE_CONFIG_DIR="+s.work)
 	s.run("img", "--secret", "claude", "-v="+s.work+":/x:ro", "--", "true").want(t, 125, "which is shared with the guest")
 	s.run("img", "--secret", "anthropic", "-v="+s.work+":/x:ro", "--", "true").want(t, 0)
+	// A sign-in whose file alone leads there.
+	if err := os.Symlink(s.work+"/key", other+"/.credentials.json"); err != nil {
+		t.Fatal(err)
+	}
+	s.env = append(s.env, "CLAUDE_CONFIG_DIR="+other)
+	s.run("img", "--secret", "claude", "-v="+s.work+":/x:ro", "--", "true").want(t, 125, "which is shared with the guest")
+	// Who is believed to be a server is not the guest's to say.
+	s.config("[broker]\nroots = [\"" + s.work + "/key\"]\n")
+	s.run("img", "--secret", "anthropic", "-w="+s.work, "--", "true").want(t, 125, "which is shared with the guest")
+	s.run("img", "--secret", "anthropic", "-v="+s.work+":/x:ro", "--", "true").want(t, 0)
+}
+
+// TestKeeperPath: the keeper, and what it starts, finds no program where the guest
+// could put one.
+func TestKeeperPath(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	link := filepath.Join(t.TempDir(), "link")
+	if err := errors.Join(os.Mkdir(s.work+"/bin", 0o700), os.Symlink(s.work+"/bin", link)); err != nil {
+		t.Fatal(err)
+	}
+	for i, v := range s.env {
+		if path, ok := strings.CutPrefix(v, "PATH="); ok {
+			s.env[i] = "PATH=" + s.work + "/bin:bin::.:" + link + ":" + path
+		}
+	}
+	s.run("img", "--secret", "anthropic", "-w="+s.work, "--", "true").want(t, 0)
+	if got := noted[string](s, "keeper-path"); len(got) != 1 || got[0] != os.Getenv("PATH") {
+		t.Errorf("it looks in %q, want %q", got, os.Getenv("PATH"))
+	}
 }
 
 // TestSecretFromDescriptor: a descriptor of the user's reaches the keeper, and

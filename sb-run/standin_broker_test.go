@@ -19,6 +19,7 @@ const aSecret = "the-real-value"
 
 // keeper stands in for sb-broker keep: it answers one request after another.
 func (s *standIn) keeper(ready *os.File) error {
+	note(filepath.Join(s.dir, "keeper-path"), os.Getenv("PATH"))
 	if s.will("dials") {
 		io.WriteString(s.files["audit"], "2026-08-26T06:21:28.110Z allow tcp token.example 192.0.2.1:443 token-refresh - by=sb\nnonsense\n")
 	}

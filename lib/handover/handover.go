@@ -87,9 +87,13 @@ func (w *Wire) Hand(id uint64, name string, at netip.AddrPort, guest, upstream i
 	return w.send(fmt.Sprintf("conn %d %s %s", id, name, at), unix.UnixRights(guest, upstream))
 }
 
+// maxWhat is how much of Say.What is sent, in bytes: a guest makes it as long as it
+// likes, and no line of the log has more.
+const maxWhat = 384
+
 // Say sends a line for the log.
 func (w *Wire) Say(s Say) error {
-	return w.send(fmt.Sprintf("say %d %s %s %s", s.ID, s.Verdict, s.Reason, audit.Field(s.What)), nil)
+	return w.send(fmt.Sprintf("say %d %s %s %s", s.ID, s.Verdict, s.Reason, audit.Field(s.What[:min(len(s.What), maxWhat)])), nil)
 }
 
 // End sends the last word on a connection.

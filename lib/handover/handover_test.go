@@ -95,3 +95,15 @@ func TestBadRecords(t *testing.T) {
 		t.Errorf("%q %v", b, err)
 	}
 }
+
+// TestLongSay: what is too long for a record is cut, and said all the same.
+func TestLongSay(t *testing.T) {
+	gate, broker := wires(t)
+	if err := broker.Say(Say{ID: 3, Verdict: audit.Deny, Reason: reason.HostMisdirected, What: strings.Repeat("\n", 64<<10)}); err != nil {
+		t.Fatal(err)
+	}
+	rec, err := gate.Next()
+	if got, ok := rec.(Say); err != nil || !ok || got.What != strings.Repeat("\n", maxWhat) {
+		t.Errorf("%v, %v", rec, err)
+	}
+}

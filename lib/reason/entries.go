@@ -52,7 +52,7 @@ var entries = []Entry{
 	{DialBudget, "Too many connections are being opened at once.", "Wait for them."},
 	{QueryBudget, "More DNS questions were asked than are answered in that time.", "Wait."},
 	{PingBudget, "A host is pinged once a second at most.", "Wait."},
-	{MemoryBudget, "The sandbox's connections hold as much memory as the gate may have: no more are opened, and the most idle are reset.", "Read what was asked for, or close connections."},
+	{MemoryBudget, "The sandbox's connections, or its requests to names with credentials, hold as much memory as they may: no more are taken, and the most idle connections are reset.", "Read what was asked for, or close connections."},
 	{DescriptorsOut, "The gate has no descriptor left for another connection.", "Raise the limit (ulimit -n), or close connections."},
 
 	{CredentialUsed, "A credential was put into a request.", ""},

@@ -118,6 +118,18 @@ func TestHangingCommand(t *testing.T) {
 	wantRead(t, k, "cmd", "in-good-time")
 }
 
+// TestCommandIsElsewhere: a command reads nothing of the directory that sb-run was
+// called in, which the guest may share.
+func TestCommandIsElsewhere(t *testing.T) {
+	k := testKeeper(t)
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("planted", []byte("from-the-guest"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	k.source(t, "here", []any{"cmd:sh", "-c", "cat planted || echo none-is-here"})
+	wantRead(t, k, "here", "none-is-here")
+}
+
 // TestValues: what cannot stand in a header field is no secret, and its error does
 // not say what it is.
 func TestValues(t *testing.T) {

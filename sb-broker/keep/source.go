@@ -82,6 +82,9 @@ func fromCommand(ctx context.Context, words []string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
 	out, errs := &clipped{most: most}, &clipped{most: 2000}
 	cmd.Stdout, cmd.Stderr = out, errs
+	// Not where the user is, which a guest may share: git, Python and others take
+	// settings and code from there.
+	cmd.Dir = "/"
 	// In a group of its own, so that what it started ends with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

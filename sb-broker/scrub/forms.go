@@ -19,7 +19,10 @@ func formsOf(secret, placeholder []byte) (forms []form) {
 	}
 	for _, enc := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
 		for before := range 3 {
-			forms = append(forms, form{within(enc, secret, before), within(enc, placeholder, before)})
+			find, put := string(within(enc, secret, before)), string(within(enc, placeholder, before))
+			for _, write := range writingsOfBase64 {
+				forms = append(forms, form{[]byte(write(find)), []byte(write(put))})
+			}
 		}
 	}
 	return forms
@@ -42,7 +45,24 @@ var writings = []func(string) string{
 	strings.ToLower,
 	strings.ToUpper,
 	func(s string) string { return everyByte(s, `\u%04x`) },
+	utf16,
 }
+
+// writingsOfBase64 are those in which its "+", "/" and "=" are something else.
+var writingsOfBase64 = []func(string) string{
+	func(s string) string { return s },
+	func(s string) string { return strings.ReplaceAll(s, "/", `\/`) },
+	url.QueryEscape,
+	func(s string) string { return lowerEscapes(url.QueryEscape(s)) },
+	url.PathEscape,
+	func(s string) string { return lowerEscapes(url.PathEscape(s)) },
+	func(s string) string { return strings.ReplaceAll(s, "+", "&#43;") },
+	func(s string) string { return strings.ReplaceAll(s, "+", `\u002b`) },
+	utf16,
+}
+
+// utf16 is what both byte orders of UTF-16 write of ASCII.
+func utf16(s string) string { return strings.TrimSuffix(everyByte(s, "%c\x00"), "\x00") }
 
 // within is what is sure of b's base64 where so many bytes (modulo 3) come before
 // it: the characters that are of b's bits alone.

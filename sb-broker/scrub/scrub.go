@@ -1,12 +1,13 @@
 // Package scrub finds secrets in what a server sends and puts their placeholders
 // there: as they are, and as base64 (in both alphabets, at any offset), percent
-// encoding, JSON and HTML write them.
+// encoding, JSON, HTML and UTF-16 write them, and that base64 itself.
 package scrub
 
 import (
 	"bytes"
 	"io"
 	"slices"
+	"strings"
 )
 
 // Least is the length of the shortest secret that can be looked for, in bytes.
@@ -118,6 +119,26 @@ func (s *Set) Replace(text string) (string, bool) {
 	return string(out), true
 }
 
+// reach is the size of the longest that is looked for.
+func (s *Set) reach() int {
+	if s.Empty() {
+		return 0
+	}
+	return s.longest
+}
+
+// Names reports whether name, of a field, has a secret in it, in whatever case: a
+// name has none of its own.
+func (s *Set) Names(name string) bool {
+	if s.Empty() || len(name) < s.window {
+		return false
+	}
+	name = strings.ToLower(name)
+	return slices.ContainsFunc(s.forms, func(f form) bool {
+		return len(f.find) <= len(name) && strings.Contains(name, strings.ToLower(string(f.find)))
+	})
+}
+
 // replace returns b with every secret in it replaced, and what of b is behind the
 // last one. Without one, both are b itself.
 func (s *Set) replace(b []byte) (out, rest []byte) {
@@ -135,7 +156,7 @@ func (s *Set) replace(b []byte) (out, rest []byte) {
 // Reader replaces secrets in what it reads. It holds back no more than what may be
 // the beginning of one.
 type Reader struct {
-	set   *Set
+	set   func() *Set
 	from  io.Reader
 	found func()
 	buf   []byte // for who reads a little at a time
@@ -144,9 +165,10 @@ type Reader struct {
 	err   error
 }
 
-// NewReader reads from and calls found when there was a secret in it.
-func (s *Set) NewReader(from io.Reader, found func()) *Reader {
-	return &Reader{set: s, from: from, found: found}
+// NewReader reads from and calls found when there was a secret in it. What is
+// looked for is asked before each look, since more may be sent meanwhile.
+func NewReader(set func() *Set, from io.Reader, found func()) *Reader {
+	return &Reader{set: set, from: from, found: found}
 }
 
 // Read implements io.Reader.
@@ -159,9 +181,9 @@ func (r *Reader) Read(p []byte) (int, error) {
 			return 0, r.err
 		}
 		b := p // where it is looked at, too
-		if len(p) < 2*r.set.longest {
-			if r.buf == nil {
-				r.buf = make([]byte, 2*r.set.longest)
+		if need := max(2*r.set().reach(), len(r.held)+512); len(p) < need {
+			if len(r.buf) < need {
+				r.buf = make([]byte, need)
 			}
 			b = r.buf
 		}
@@ -182,13 +204,18 @@ func (r *Reader) fill(buf []byte) {
 	more, err := r.from.Read(buf[n:])
 	r.err = err
 	all := buf[:n+more]
-	out, rest := r.set.replace(all)
+	set := r.set()
+	if set.Empty() {
+		r.held, r.ready = r.held[:0], all
+		return
+	}
+	out, rest := set.replace(all)
 	if len(rest) < len(all) {
 		r.found()
 	}
 	held := 0
 	if err == nil {
-		held = r.set.unsure(rest)
+		held = set.unsure(rest)
 	}
 	r.held = append(r.held[:0], rest[len(rest)-held:]...)
 	r.ready = out[:len(out)-held]

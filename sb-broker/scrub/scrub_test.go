@@ -59,12 +59,12 @@ func TestE12Forms(t *testing.T) {
 		}
 		for i := range len(text) + 1 {
 			n := 0
-			r := s.NewReader(io.MultiReader(strings.NewReader(text[:i]), strings.NewReader(text[i:])), func() { n++ })
+			r := NewReader(func() *Set { return s }, io.MultiReader(strings.NewReader(text[:i]), strings.NewReader(text[i:])), func() { n++ })
 			if got, err := io.ReadAll(r); err != nil || string(got) != whole || n == 0 {
 				t.Fatalf("%s, split at %d: %q, %v, found %d times, want %q", name, i, got, err, n, whole)
 			}
 		}
-		r := s.NewReader(iotest.OneByteReader(strings.NewReader(text)), func() {})
+		r := NewReader(func() *Set { return s }, iotest.OneByteReader(strings.NewReader(text)), func() {})
 		if got, _ := io.ReadAll(r); string(got) != whole {
 			t.Errorf("%s, byte by byte: %q, want %q", name, got, whole)
 		}
@@ -80,7 +80,7 @@ func TestE12Forms(t *testing.T) {
 func TestPromptness(t *testing.T) {
 	s := testSet()
 	pr, pw := io.Pipe()
-	r := s.NewReader(pr, func() {})
+	r := NewReader(func() *Set { return s }, pr, func() {})
 	buf := make([]byte, 100)
 	for _, c := range []struct{ in, out string }{
 		{"data: 1\n\n", "data: 1\n\n"}, {"data: sk-re", "data: "}, {"ally\n\n", "sk-really\n\n"},
@@ -145,7 +145,7 @@ func FuzzReader(f *testing.F) {
 			n := min(len(b), 1+int(piece)%97)
 			parts, b = append(parts, bytes.NewReader(b[:n])), b[n:]
 		}
-		got, err := io.ReadAll(s.NewReader(io.MultiReader(parts...), func() {}))
+		got, err := io.ReadAll(NewReader(func() *Set { return s }, io.MultiReader(parts...), func() {}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -166,7 +166,7 @@ func BenchmarkReader(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(int64(len(data)))
 			for b.Loop() {
-				io.Copy(io.Discard, struct{ io.Reader }{s.NewReader(bytes.NewReader(data), func() {})})
+				io.Copy(io.Discard, struct{ io.Reader }{NewReader(func() *Set { return s }, bytes.NewReader(data), func() {})})
 			}
 		})
 	}

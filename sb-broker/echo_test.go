@@ -1,0 +1,232 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+)
+
+// bare is a request that presents nothing.
+func bare(method, path string, fields ...string) *http.Request {
+	r := request(method, path, nil, fields...)
+	r.Header.Del("X-Api-Key")
+	return r
+}
+
+// TestE12Parts: a server that has kept a secret is not asked for parts of it, also
+// by a request that gets none.
+func TestE12Parts(t *testing.T) {
+	both(t, func(t *testing.T, http2 bool) {
+		var kept string
+		w := start(t, func(rw http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("X-Api-Key") != "" {
+				kept = r.Header.Get("X-Api-Key")
+				return
+			}
+			http.ServeContent(rw, r, "kept.txt", time.Time{}, strings.NewReader(kept))
+		}, anthropic())
+		c := w.client(http2)
+		w.ask(c, request("POST", "/", nil))
+		for _, part := range []string{"bytes=0-9", "bytes=10-"} {
+			if got := w.ask(c, bare("GET", "/", "Range", part)); got.status != 200 || got.body != placeholder {
+				t.Errorf("%s: %d, %q", part, got.status, got.body)
+			}
+		}
+	})
+}
+
+// TestE12OtherRequests: what one request brought to a server may come back in the
+// answer to another that had begun before there was anything to look for.
+func TestE12OtherRequests(t *testing.T) {
+	for _, encoding := range []string{"", "gzip"} {
+		t.Run("as "+encoding, func(t *testing.T) {
+			sent := make(chan string)
+			w := start(t, func(rw http.ResponseWriter, r *http.Request) {
+				if key := r.Header.Get("X-Api-Key"); key != "" {
+					sent <- key
+					return
+				}
+				if encoding != "" {
+					rw.Header().Set("Content-Encoding", encoding)
+				}
+				rw.(http.Flusher).Flush()
+				var to io.Writer = rw
+				if key := <-sent; encoding == "" {
+					io.WriteString(to, key)
+				} else {
+					z := gzip.NewWriter(rw)
+					io.WriteString(z, key)
+					z.Close()
+				}
+			}, anthropic())
+			c := w.client(true)
+			res, err := c.Do(bare("GET", "/events"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer res.Body.Close()
+			w.ask(c, request("POST", "/", nil))
+			body, err := io.ReadAll(res.Body)
+			switch {
+			case encoding == "" && (err != nil || string(body) != placeholder):
+				t.Errorf("%q, %v", body, err)
+			case encoding != "" && (err == nil || len(body) > 0):
+				t.Errorf("%q passed, of which nobody knows what it is", body)
+			}
+			if encoding != "" {
+				w.has("deny echo-unreadable " + encoding)
+			}
+		})
+	}
+}
+
+// TestE12ManyValues: where every request gets another value, each is found in the
+// answer to its own.
+func TestE12ManyValues(t *testing.T) {
+	begin := make(chan struct{})
+	w := start(t, func(rw http.ResponseWriter, r *http.Request) {
+		<-begin
+		io.WriteString(rw, r.Header.Get("X-Api-Key"))
+	}, anthropic())
+	c := w.client(true)
+	got := make(chan string)
+	const n = 5
+	for i := range n {
+		w.mu.Lock()
+		w.secrets["anthropic"] = fmt.Sprintf("%s-%d", secret, i)
+		w.mu.Unlock()
+		go func() {
+			res, err := c.Do(request("GET", "/", nil))
+			if err != nil {
+				got <- err.Error()
+				return
+			}
+			defer res.Body.Close()
+			body, _ := io.ReadAll(res.Body)
+			got <- string(body)
+		}()
+		w.reached(i + 1)
+	}
+	close(begin)
+	for range n {
+		if text := <-got; text != placeholder {
+			t.Errorf("an answer says %q", text)
+		}
+	}
+}
+
+// reached waits until the server has got so many requests.
+func (w *world) reached(n int) {
+	w.t.Helper()
+	for end := time.Now().Add(10 * time.Second); len(w.hands.all()) < n; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			w.t.Fatalf("the server has not got %d requests", n)
+		}
+	}
+}
+
+// TestE12Names: a secret is no name of a field either.
+func TestE12Names(t *testing.T) {
+	both(t, func(t *testing.T, http2 bool) {
+		w := start(t, func(rw http.ResponseWriter, r *http.Request) {
+			name := "X-" + r.Header.Get("X-Api-Key")
+			rw.Header().Set(name, "1")
+			rw.Header().Set("Trailer", name+"-2, X-Other")
+			io.WriteString(rw, "body")
+			rw.Header().Set(name+"-2", "1")
+			rw.Header().Set("X-Other", "2")
+			rw.Header().Set(http.TrailerPrefix+name+"-3", "1")
+		}, anthropic())
+		res, err := w.client(http2).Do(request("GET", "/", nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		if body, err := io.ReadAll(res.Body); err != nil || string(body) != "body" {
+			t.Errorf("%q, %v", body, err)
+		}
+		if all := strings.ToLower(fmt.Sprint(res.Header, res.Trailer)); strings.Contains(all, strings.ToLower(secret)) || res.Trailer.Get("X-Other") != "2" {
+			t.Error(all)
+		}
+		w.has("note secret-echo -")
+	})
+}
+
+// TestE12BasicForms: of a user and a password, what is sent is a text of its own,
+// which a server may write in many ways.
+func TestE12BasicForms(t *testing.T) {
+	b := bearer()
+	b.Format = "Basic x-token"
+	var write func(string) string
+	w := start(t, func(rw http.ResponseWriter, r *http.Request) {
+		io.WriteString(rw, "it says "+write(r.Header.Get("Authorization"))+".")
+	}, b)
+	w.secrets["openai"] = "~~~???" + secret // its base64 has + and /
+	c := w.client(false)
+	pair := base64.StdEncoding.EncodeToString([]byte("x-token:" + placeholder))
+	for name, f := range map[string]func(string) string{
+		"as it is": func(s string) string { return s },
+		"query":    url.QueryEscape,
+		"slashes":  func(s string) string { return strings.ReplaceAll(s, "/", `\/`) },
+		"html":     func(s string) string { return strings.ReplaceAll(s, "+", "&#43;") },
+		"base64":   func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) },
+		"utf-16":   func(s string) string { return string(bytes.Join(bytes.Split([]byte(s), nil), []byte{0})) },
+	} {
+		write = f
+		real := strings.TrimPrefix(f("Basic "+base64.StdEncoding.EncodeToString([]byte("x-token:"+w.secrets["openai"]))), "Basic ")
+		r := request("GET", "/", nil, "Authorization", "Basic "+pair)
+		if got := w.ask(c, r); got.status != 200 || strings.Contains(got.body, real[len(real)/2:len(real)-4]) {
+			t.Errorf("%s: %q", name, got.body)
+		}
+	}
+}
+
+// TestE12Refusals: nor is it in what is said of an answer that is refused, to the
+// guest or in the log.
+func TestE12Refusals(t *testing.T) {
+	both(t, func(t *testing.T, http2 bool) {
+		w := start(t, func(rw http.ResponseWriter, r *http.Request) {
+			rw.Header().Set("Content-Encoding", r.Header.Get("X-Api-Key"))
+			io.WriteString(rw, "body")
+		}, anthropic())
+		got := w.ask(w.client(http2), request("GET", "/", nil))
+		if got.status != 502 || strings.Contains(got.body, secret) {
+			t.Errorf("%+v", got)
+		}
+		w.has("deny echo-unreadable " + placeholder)
+	})
+}
+
+// TestE12Asked: nothing that would make an answer unreadable is asked for, in
+// whatever field a server is asked.
+func TestE12Asked(t *testing.T) {
+	w := start(t, echo, anthropic())
+	for _, name := range []string{"Range", "If-Range", "Request-Range", "X-Ms-Range", "x_ms_range", "A-Im"} {
+		w.passes(w.client(false), request("GET", "/", nil, name, "1"))
+		if got := w.hands.last(t).Header; len(got[http.CanonicalHeaderKey(name)]) > 0 {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	for _, name := range []string{"Accept-Encoding", "Grpc-Accept-Encoding", "Connect-Accept-Encoding"} {
+		w.passes(w.client(false), request("GET", "/", nil, name, "gzip"))
+		if got := w.hands.last(t).Header[name]; len(got) != 1 || got[0] != "identity" {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	w = start(t, func(rw http.ResponseWriter, r *http.Request) {
+		rw.Header().Set(r.URL.Path[1:], "gzip")
+		io.WriteString(rw, "body")
+	}, anthropic())
+	for _, name := range []string{"Content-Encoding", "Grpc-Encoding", "Connect-Content-Encoding"} {
+		if got := w.ask(w.client(false), request("GET", "/"+name, nil)); got.status != 502 {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
