@@ -162,7 +162,7 @@ func TestHandOverEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer memory.Close()
-	for _, child := range []string{"", "/nowhere"} {
+	for _, child := range []string{"", filepath.Join(t.TempDir(), "nothing")} {
 		near, far, err := fd.Pair("opens", fd.Stream)
 		if err != nil {
 			t.Fatal(err)
