@@ -32,7 +32,7 @@ func loop() error {
 	defer os.RemoveAll(state)
 	run := func(i int) error {
 		want := fmt.Sprintf("turn %d\n", i)
-		cmd := exec.Command(tool("sb-run"), image, "--cpus", cpus, "--memory", memoryMB+"m", "--", "echo", strings.TrimSpace(want))
+		cmd := exec.Command(tool("sb-run"), image, "--accel", "tcg", "--cpus", cpus, "--memory", memoryMB+"m", "--", "echo", strings.TrimSpace(want))
 		cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+state)
 		var out, errs bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &errs
