@@ -14,6 +14,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 
 	"sb/lib/say"
 )
@@ -51,8 +52,12 @@ func dispatch(args []string) error {
 				return v.Run(args[1:])
 			}
 		}
-		if args[0] == "help" {
+		switch args[0] {
+		case "help":
 			args = []string{"--help"}
+		case "pause", "resume": // else it would be looked for as an image
+			return say.WithHint(fmt.Errorf("%s: a sandbox cannot be paused: nothing of it listens to anybody but the sb-run that runs it", args[0]),
+				"end it, and start another when it is wanted: that is quick, from memory")
 		}
 	}
 	return runTarget(args)
