@@ -65,6 +65,9 @@ func setup() (err error) {
 	if bin, err = os.MkdirTemp("", "sb-bin-"); err != nil {
 		return err
 	}
+	if err := os.Chmod(bin, 0o755); err != nil { // other users run them too
+		return err
+	}
 	mains, err := filepath.Glob("../sb-*/main.go")
 	if err != nil {
 		return err
