@@ -17,6 +17,9 @@ func TestOrdinaryUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("SKIP: to become another user, this test needs root")
 	}
+	if os.Getenv("SB_BIN") == "" {
+		t.Skip("SKIP: sb-vm must be as make builds it (SB_BIN)")
+	}
 	if testing.Short() {
 		t.Skip("SKIP: fetches a kernel and makes an image, which takes a minute")
 	}

@@ -230,7 +230,7 @@ func (d *demo) run(script string, allow ...string) (out, log string, err error) 
 			say("%s", strings.TrimSpace(l))
 		}
 	}
-	say("(booted, ran and ended in %v)", time.Since(began).Round(100*time.Millisecond))
+	say("(started, ran and ended in %v)", time.Since(began).Round(100*time.Millisecond))
 	return o.String(), log, nil
 }
 
