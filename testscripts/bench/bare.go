@@ -100,7 +100,13 @@ func (b *bare) firstByte() (time.Duration, error) {
 	if err := configure(near[1]); err != nil {
 		return 0, err
 	}
-	conn, err := net.FileConn(near[2])
+	return echoed(near[2], began)
+}
+
+// echoed runs echo in the guest behind that stream and returns the time from began
+// to the first byte of its output.
+func echoed(stream *os.File, began time.Time) (time.Duration, error) {
+	conn, err := net.FileConn(stream)
 	if err != nil {
 		return 0, err
 	}

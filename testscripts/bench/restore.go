@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -16,7 +15,6 @@ import (
 	"time"
 
 	"sb/lib/fd"
-	"sb/lib/session"
 	"sb/lib/template"
 
 	"golang.org/x/sys/unix"
@@ -179,19 +177,7 @@ func (b *bareRestore) firstByte() (time.Duration, error) {
 	if err := configure(near[2]); err != nil {
 		return 0, err
 	}
-	conn, err := net.FileConn(near[1])
-	if err != nil {
-		return 0, err
-	}
-	h, err := session.NewHost(conn)
-	if err != nil {
-		return 0, err
-	}
-	first := make(chan time.Time, 1)
-	if _, err := h.Start(session.Command{Args: []string{"echo", "x"}}, notify(first), io.Discard); err != nil {
-		return 0, err
-	}
-	return (<-first).Sub(began), nil
+	return echoed(near[1], began)
 }
 
 func (b *bareRestore) copyDisk() error {
