@@ -41,6 +41,7 @@ type flow struct {
 // connection is made first and the guest's handshake completed after it, so that
 // a server which refuses or is dead looks like one.
 func (g *gate) handleTCP(r *tcp.ForwarderRequest) {
+	growStack()
 	id := r.ID()
 	slot, _ := g.flows.dial(id)
 	defer g.flows.leave(slot)
@@ -291,3 +292,16 @@ func (f *flow) isOver() bool {
 	defer f.mu.Unlock()
 	return f.over
 }
+
+// growStack makes room on a new goroutine's stack at once for what a flow needs.
+// Else it grows in steps, each of which moves what is on it by then.
+//
+//go:noinline
+func growStack() byte {
+	var room [flowStack]byte
+	return room[len(room)-1-int(depth)]
+}
+
+const flowStack = 12 << 10 // bytes
+
+var depth byte // 0; the compiler does not know

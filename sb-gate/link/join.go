@@ -20,7 +20,7 @@ type run struct {
 	parts [][]byte      // the first frame, then the payloads of the others
 	place **buffer.View // where the first was read to
 	size  int           // of all of it
-	each  int           // bytes of payload in every segment but the last
+	each  int           // bytes of payload in every segment but the last; 0: not known
 	next  uint32        // the sequence number that goes on with it
 	more  bool          // another may be joined
 }
@@ -47,6 +47,7 @@ func dataAt(f []byte) int {
 // begin makes f, which was read to place, a run of its own.
 func (r *run) begin(f []byte, place **buffer.View) {
 	r.parts, r.place, r.size, r.more = append(r.parts[:0], f), place, len(f), false
+	r.each = 0
 	if at := dataAt(f); at > 0 {
 		tcp := header.TCP(f[tcpAt:])
 		r.each = len(f) - at
@@ -101,20 +102,35 @@ func alike(a, b []byte, size int) bool {
 }
 
 // packet is the run as one packet, with its length set. The checksums are not:
-// nobody looks at them. A single frame that fills the place it was read to is not
-// copied; the place is gone with it.
-func (r *run) packet() *buffer.View {
+// nobody looks at them. The headers are in memory of their own: the stack copies
+// all of what they lie in. A single frame's payload that fills the place it was
+// read to is not copied; the place is gone with it.
+func (r *run) packet() (b buffer.Buffer) {
+	first := r.parts[0]
+	at := len(first)
+	if r.each > 0 {
+		at -= r.each
+	}
+	head := buffer.NewViewWithData(first[:at])
+	b.Append(head)
 	if v := *r.place; len(r.parts) == 1 && r.size >= v.Capacity()/2 {
 		v.CapLength(r.size)
+		v.TrimFront(at)
 		*r.place = nil
-		return v
+		b.Append(v)
+		return b
 	}
-	v := buffer.NewView(r.size)
-	for _, part := range r.parts {
+	if at == r.size {
+		return b
+	}
+	v := buffer.NewView(r.size - at)
+	v.Write(first[at:])
+	for _, part := range r.parts[1:] {
 		v.Write(part)
 	}
+	b.Append(v)
 	if len(r.parts) > 1 {
-		header.IPv4(v.AsSlice()[ipAt:]).SetTotalLength(uint16(r.size - ipAt))
+		header.IPv4(head.AsSlice()[ipAt:]).SetTotalLength(uint16(r.size - ipAt))
 	}
-	return v
+	return b
 }

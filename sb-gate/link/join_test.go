@@ -44,7 +44,10 @@ func noise(n int) []byte {
 }
 
 // whole is what a run became.
-func (r *run) whole() []byte { return r.packet().AsSlice() }
+func (r *run) whole() []byte {
+	b := r.packet()
+	return b.Flatten()
+}
 
 // TestJoin: segments that follow each other are one; the last of them may be
 // shorter, and PSH ends it.

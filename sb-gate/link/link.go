@@ -163,7 +163,7 @@ func (e *Endpoint) hand() {
 	}
 	packet := e.run.packet()
 	e.run.end()
-	pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithView(packet)})
+	pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: packet})
 	defer pkt.DecRef()
 	head, _ := pkt.LinkHeader().Consume(frame.HeaderLen)
 	pkt.NetworkProtocolNumber = header.Ethernet(head).Type()

@@ -16,8 +16,9 @@ import (
 
 // client measures from the guest, and prints JSON.
 //
-//	client latency HOST NAMESERVER    connect and http: medians in microseconds;
-//	                                  cps: connections a second
+//	client latency HOST NAMESERVER    connect and http: medians in microseconds
+//	client connections HOST NAMESERVER
+//	                                  cps: connections a second; conns: all of them
 //	client hold HOST NAMESERVER N     says how many connections it holds, each
 //	                                  after a request, until its input ends
 //	client up|down HOST NAMESERVER S  rate: Gbit/s, and bytes, over S seconds
@@ -31,7 +32,11 @@ func client(args []string) error {
 	addr := net.JoinHostPort(ip, "80")
 	switch what {
 	case "latency":
-		out["connect"], out["http"], out["cps"] = connects(addr, 300), requests(addr, host, 1000), rate(addr, host, 2*time.Second)
+		out["connect"], out["http"] = connects(addr, 300), requests(addr, host, 1000)
+	case "connections":
+		const d = 2 * time.Second
+		n := rate(addr, host, d)
+		out["conns"], out["cps"] = n, n/d.Seconds()
 	case "hold":
 		n, err := strconv.Atoi(args[3])
 		if err != nil {
@@ -127,7 +132,7 @@ func requests(addr, host string, n int) float64 {
 	return median(all)
 }
 
-// rate is connections a second with a request each, 16 at a time.
+// rate is how many connections with a request each come about in d, 16 at a time.
 func rate(addr, host string, d time.Duration) float64 {
 	var n atomic.Int64
 	var wait sync.WaitGroup
@@ -149,7 +154,7 @@ func rate(addr, host string, d time.Duration) float64 {
 		})
 	}
 	wait.Wait()
-	return float64(n.Load()) / d.Seconds()
+	return float64(n.Load())
 }
 
 // hold opens n connections, 16 at a time, makes a request on each and keeps them

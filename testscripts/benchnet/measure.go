@@ -107,10 +107,18 @@ func (b *bench_) throughput() error {
 func (b *bench_) latency() error {
 	return b.each(*rounds, func(g gateway, r *running) error {
 		got, err := b.client(g, r, "latency")
-		for what, v := range got {
-			b.note(g, what, v)
+		if err != nil {
+			return err
 		}
-		return err
+		b.note(g, "connect", got["connect"])
+		b.note(g, "http", got["http"])
+		before := r.cpu()
+		if got, err = b.client(g, r, "connections"); err != nil {
+			return err
+		}
+		b.note(g, "cps", got["cps"])
+		b.note(g, "conn cpu", (r.cpu()-before)*1e6/got["conns"])
+		return nil
 	})
 }
 

@@ -17,6 +17,7 @@ var columns = []struct {
 	{"connect", "connect µs", 0},
 	{"http", "request µs", 0},
 	{"cps", "conn/s", 0},
+	{"conn cpu", "cpu µs", 0},
 	{"idle", "idle MiB", 1},
 	{"each", "KiB/flow", 1},
 }
