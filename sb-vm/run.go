@@ -91,6 +91,7 @@ func serve(m *manifest.Manifest, w wires) error {
 		return err
 	}
 	defer fd.Shutdown(guest)
+	var bad func() // a saved machine that could not be restored
 	for mayRestore := !m.Machine.Cold; ; mayRestore = false {
 		vm, err := boot(ctx, m, w, mayRestore)
 		if ctx.Err() != nil && err != nil {
@@ -99,12 +100,13 @@ func serve(m *manifest.Manifest, w wires) error {
 		if err != nil {
 			return err
 		}
+		vm.bad = bad
 		err = vm.serve(ctx, m, w)
 		// What a guest says cannot be done could not in one that has booted.
 		if !errors.Is(err, errNotUp) || errors.Is(err, machine.ErrSays) || vm.drop == nil {
 			return err
 		}
-		vm.drop(err)
+		bad = vm.drop(err)
 	}
 }
 
@@ -159,6 +161,9 @@ func (v *vm) serve(ctx context.Context, m *manifest.Manifest, w wires) error {
 func (v *vm) isUp(w wires) error {
 	if v.seal != nil {
 		v.seal()
+	}
+	if v.bad != nil {
+		v.bad()
 	}
 	w.frames.Close()
 	w.guest.Close()

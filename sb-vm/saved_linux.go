@@ -21,7 +21,7 @@ import (
 // saved is a template that this machine is to be restored from.
 type saved struct {
 	*template.Template
-	drop func(why error) // takes it away, since it cannot be restored
+	drop func(why error) func() // says that it cannot be restored; takes it away
 }
 
 // findSaved returns the saved machine to start from, after saving it if it is
@@ -66,13 +66,15 @@ func (q *qemu) savedOrSave(ctx context.Context) (*saved, error) {
 			return nil, err
 		}
 	}
-	return &saved{t, func(why error) {
-		say.Warn("the saved machine cannot be restored and is dropped; this one boots: %s", inOneLine(why))
-		if made {
-			store.Refuse(key, "one that was just saved could not be restored: "+inOneLine(why))
-		}
-		if err := store.Remove(key); err != nil {
-			say.Warn("drop the saved machine: %v", err)
+	return &saved{t, func(why error) func() {
+		say.Warn("the saved machine cannot be restored, this one boots: %s", inOneLine(why))
+		return func() {
+			if made {
+				store.Refuse(key, "one that was just saved could not be restored: "+inOneLine(why))
+			}
+			if err := store.Remove(key); err != nil {
+				say.Warn("drop the saved machine: %v", err)
+			}
 		}
 	}}, nil
 }

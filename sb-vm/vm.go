@@ -33,9 +33,13 @@ type vm struct {
 	console *console
 
 	// Of one that is restored from memory:
-	fetch func() error    // has the hypervisor do it, and waits until it has
-	drop  func(why error) // what it was restored from does not do
-	seal  func()          // it is up, and opens no file any more
+	fetch func() error           // has the hypervisor do it, and waits until it has
+	drop  func(why error) func() // what it was restored from does not do; takes that away
+	seal  func()                 // it is up, and opens no file any more
+
+	// Of one that boots since it could not be restored: takes away what it could
+	// not be restored from. Where not even a boot comes up, that is not to blame.
+	bad func()
 }
 
 // ended is sent the end of the machine: nil if the guest powered off.

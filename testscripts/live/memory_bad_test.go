@@ -55,7 +55,7 @@ func TestTemplateRefused(t *testing.T) {
 			"the saved machine is not used, it is saved anew: its state is not what was saved"},
 		{"let others in", func() error { return os.Chmod(theOne(t, templates), 0o777) }, "lets others in"},
 		{"cannot be restored", func() error { return forgeState(theOne(t, templates)) },
-			"the saved machine cannot be restored and is dropped; this one boots: "},
+			"the saved machine cannot be restored, this one boots: "},
 		{"the kernel is another", func() error {
 			all, _ := filepath.Glob(filepath.Join(own, "*", "vmlinux"))
 			return os.Chtimes(all[0], time.Now(), time.Now())
@@ -151,6 +151,29 @@ func forgeState(dir string) error {
 		return err
 	}
 	return os.WriteFile(file, text, 0o600)
+}
+
+// TestTemplateNoMemory: a host that refuses a machine its memory is not the
+// template's fault.
+func TestTemplateNoMemory(t *testing.T) {
+	t.Parallel()
+	claim(t, "template", "bad-input")
+	env, _, templates := ownTemplates(t)
+	const more = "--memory=1g" // more than what is allowed below
+	once(t, env, more, "--", "true")
+	was := theOne(t, templates)
+	cmd := exec.Command("sh", append([]string{"-c", `ulimit -v 1800000; exec "$0" "$@"`, sbRun()}, append(smallBox[:len(smallBox):len(smallBox)], more, "--", "true")...)...)
+	cmd.Env = env
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "the saved machine cannot be restored, this one boots") || cmd.ProcessState.ExitCode() != 125 {
+		t.Errorf("with little memory: %v, it says %s", err, out)
+	}
+	if left := savedOnes(templates); len(left) != 1 || left[0] != was {
+		t.Errorf("saved: %v, want %s", left, was)
+	}
+	if _, said := once(t, env, more, "--", "true"); strings.Contains(said, "sb-vm:") {
+		t.Errorf("control: with enough it says %q", said)
+	}
 }
 
 // TestTemplateDirectory: where templates cannot be kept the machine boots, and one
