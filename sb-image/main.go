@@ -21,6 +21,7 @@ system that every sandbox of it shares.`
 func run(args []string) error {
 	return say.Verbs("sb-image", about, []say.Verb{
 		{Name: "pull", Args: "REF", Text: "fetch an image, print its digest", Run: runPull},
+		{Name: "add", Args: "env:NAME", Text: "keep a root file system that is read from stdin", Run: runAdd},
 		{Name: "path", Args: "REF|DIGEST", Text: "print where an image's file system lies", Run: runPath},
 		{Name: "show", Args: "REF|DIGEST", Text: "print what an image is, as JSON", Run: runShow},
 		{Name: "ls", Args: "", Text: "list the images and the saved machines", Run: runLs},

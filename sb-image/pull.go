@@ -35,6 +35,9 @@ docker-archive:FILE[:REF], tar:FILE, or bootstrap:SUITE[?include=PACKAGE,…].`)
 	if err != nil {
 		return err
 	}
+	if name.open == nil {
+		return say.Usage("%s was made here, and is nowhere to be fetched from", name.text)
+	}
 	s, err := openStore()
 	if err != nil {
 		return err

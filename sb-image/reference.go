@@ -37,6 +37,8 @@ func parseRef(text string) (reference, error) {
 		return parseTar(text, rest)
 	case "bootstrap":
 		return parseBootstrap(text, rest)
+	case "env":
+		return parseEnv(text, rest)
 	case "docker-daemon", "containers-storage", "docker-tar":
 		return reference{}, say.WithHint(say.Usage("%s: the transport %s: is not known", text, scheme),
 			"docker save or podman save makes a file for docker-archive:FILE")

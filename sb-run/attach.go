@@ -64,10 +64,7 @@ func attach(args []string) error {
 		return e.instead(err)
 	}
 	defer h.Close()
-	if certificate != nil {
-		err = prepareGuest(e.ctx, h, m, certificate)
-	}
-	if err == nil {
+	if err = prepareGuest(e.ctx, h, m, certificate); err == nil {
 		err = runCommand(e.ctx, h, c)
 	}
 	var lost *streamEnd

@@ -6,10 +6,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"sb/lib/binding"
 	"sb/lib/dirs"
 	"sb/lib/manifest"
+	"sb/lib/profile"
 	"sb/lib/say"
 )
 
@@ -22,7 +24,7 @@ type config struct {
 	Disk   manifest.Size     `toml:"disk"`
 	Images map[string]string `toml:"images"` // another image for a profile, by its name
 
-	Network netChoices `toml:"network"`
+	Network profile.Network `toml:"network"`
 
 	Secrets []string `toml:"secrets"` // what every sandbox is given, as by --secret
 	binding.Settings
@@ -33,9 +35,16 @@ type config struct {
 	path string
 }
 
-// netChoices is what a user and a profile may choose of the network.
-type netChoices struct {
-	ECH manifest.ECH `toml:"ech"`
+// profiles are the user's, beside the built-in ones.
+func (c *config) profiles() profile.Set { return profile.Open(filepath.Dir(c.path)) }
+
+// profileNames lists them, for an error.
+func (c *config) profileNames() string {
+	names, err := c.profiles().Names()
+	if err != nil {
+		return err.Error()
+	}
+	return strings.Join(names, ", ")
 }
 
 // loadConfig reads it; a file that is not there is an empty one.
@@ -71,8 +80,8 @@ func (c *config) check() error {
 		err = checkDisk("disk", c.Disk)
 	}
 	for name := range c.Images {
-		if _, known, perr := findProfile(name); err == nil && (perr != nil || !known) {
-			err = say.Usage("images: %q is no profile (there is: %s)", name, profileNames())
+		if _, _, perr := c.profiles().Text(name); err == nil && perr != nil {
+			err = say.Usage("images: %q is no profile (there is: %s)", name, c.profileNames())
 		}
 	}
 	if err == nil {

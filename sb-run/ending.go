@@ -51,6 +51,13 @@ func (e *ending) listen(told <-chan os.Signal, again func()) {
 	}
 }
 
+// within is the end of a part of the run, which comes with the run's at the latest.
+func (e *ending) within() *ending {
+	part := &ending{hurry: e.hurry}
+	part.ctx, part.end = context.WithCancelCause(e.ctx)
+	return part
+}
+
 // ended reports whether the run is to end.
 func (e *ending) ended() bool { return e.ctx.Err() != nil }
 

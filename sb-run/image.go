@@ -146,20 +146,58 @@ func ask(e *ending, speak bool, args ...string) (string, error) {
 
 // findImage returns an image of the store, after fetching it if it is not there.
 func findImage(e *ending, ref string) (*image, error) {
+	im, err := showImage(e, ref)
+	if err == nil {
+		return im, nil
+	}
+	if _, err := ask(e, true, "pull", ref); err != nil {
+		return nil, err
+	}
+	return showImage(e, ref)
+}
+
+// showImage returns an image that is in the store.
+func showImage(e *ending, ref string) (*image, error) {
 	text, err := ask(e, false, "show", ref)
 	if err != nil {
-		if _, err := ask(e, true, "pull", ref); err != nil {
-			return nil, err
-		}
-		if text, err = ask(e, false, "show", ref); err != nil {
-			return nil, err
-		}
+		return nil, err
 	}
 	im := &image{}
 	if err := json.Unmarshal([]byte(text), im); err != nil {
 		return nil, fmt.Errorf("read what sb-image says of %s: %w", ref, err)
 	}
 	return im, nil
+}
+
+// env is the image's variables.
+func (im *image) env() map[string]string {
+	env := map[string]string{}
+	for _, kv := range im.Config.Env {
+		if k, v, ok := strings.Cut(kv, "="); ok {
+			env[k] = v
+		}
+	}
+	return env
+}
+
+// addImage has sb-image, at path, keep a root file system that it reads from
+// archive, as an image that is otherwise like another one.
+func addImage(ctx context.Context, path, ref, like string, archive *os.File) error {
+	cmd := exec.CommandContext(ctx, path, "add", "--like="+like, ref)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = undoTime
+	words := &said{name: "sb-image", to: os.Stderr}
+	cmd.Stdin, cmd.Stderr = archive, words
+	defer endWithUs(cmd)()
+	if err := cmd.Run(); err != nil {
+		words.flush()
+		text, hints := words.words()
+		if text != "" {
+			err = errors.New(text)
+		}
+		return withHints(fmt.Errorf("keep what was made: %w", err), hints)
+	}
+	return nil
 }
 
 // findKernel looks for the kernel. The function that it returns waits for its

@@ -30,6 +30,8 @@ type options struct {
 	user      string
 	accel     string
 	cold      bool
+	image     string
+	rebuild   bool
 
 	tty, noTTY, interactive bool
 	showLog, noInput        bool
@@ -87,6 +89,8 @@ func (o *options) flags(flags *pflag.FlagSet) *words {
 	flags.StringVarP(&o.workspace, "workspace", "w", "", "share `DIR` with the guest, at the same path, and start there; a profile shares the current directory")
 	flags.StringVar(&o.workdir, "workdir", "", "start the command in `DIR` of the guest")
 	flags.StringArrayVarP(&w.mounts, "mount", "v", nil, "share `HOST:GUEST[:ro]`, a directory, with the guest")
+	flags.StringVar(&o.image, "image", "", "run a profile in the image `REF` instead of its own")
+	flags.BoolVar(&o.rebuild, "rebuild", false, "make a profile's environment anew")
 	flags.IntVar(&o.cpus, "cpus", 0, "give the machine `N` processors (default 2)")
 	flags.StringVar(&w.memory, "memory", "", "give the machine `SIZE` of memory (default 2g)")
 	flags.StringVar(&w.disk, "disk", "", "let the machine's disk grow to `SIZE` (default 16g)")

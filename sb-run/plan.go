@@ -17,6 +17,7 @@ import (
 	"unicode/utf8"
 
 	"sb/lib/manifest"
+	"sb/lib/profile"
 	"sb/lib/rule"
 	"sb/lib/say"
 	"sb/lib/session"
@@ -40,17 +41,21 @@ func makePlan(e *ending, o *options, c *config) (*plan, error) {
 	if err := checkPath(o.target); err != nil {
 		return nil, err
 	}
-	p, isProfile, err := findProfile(o.target)
-	if err != nil {
-		return nil, err
-	}
+	p, err := c.profiles().Find(o.target)
+	isProfile := !errors.Is(err, profile.ErrUnknown)
 	ref := o.target
-	if !isProfile {
-		p = &profile{}
-	} else if ref, err = p.image(); err != nil {
+	switch {
+	case !isProfile:
+		p = &profile.Profile{}
+	case err != nil:
 		return nil, err
-	} else if other := c.Images[o.target]; other != "" {
-		ref = other
+	default:
+		if ref, err = chooseImage(o, c, p); err != nil {
+			return nil, err
+		}
+	}
+	if !isProfile && (o.image != "" || o.rebuild) {
+		return nil, say.Usage("--image and --rebuild are for profiles, and %s is none (there is: %s)", o.target, c.profileNames())
 	}
 	m := &manifest.Manifest{Network: network(c, p)}
 	if err := addRules(m, o, c, p); err != nil {
@@ -62,9 +67,8 @@ func makePlan(e *ending, o *options, c *config) (*plan, error) {
 	kernel := findKernel(e)
 	im, err := findImage(e, ref)
 	if err != nil {
-		return nil, imageFailed(o.target, isProfile, err)
+		return nil, imageFailed(c, o.target, isProfile, err)
 	}
-	m.Machine.Base = im.Path
 	if m.Machine.Kernel, err = kernel(); err != nil {
 		return nil, err
 	}
@@ -73,6 +77,17 @@ func makePlan(e *ending, o *options, c *config) (*plan, error) {
 	m.Machine.DiskSize = first(o.disk, c.Disk, manifest.DefaultDisk)
 	m.Machine.Accel = first(o.accel, "auto")
 	m.Machine.Cold = o.cold
+	m.Machine.Base = im.Path
+	if len(p.Install) > 0 {
+		b, err := newBuild(e, p, im, m)
+		if err == nil {
+			im, err = b.environment(o.rebuild)
+		}
+		if err != nil {
+			return nil, err
+		}
+		m.Machine.Base = im.Path
+	}
 	addCommand(m, o, p, im)
 	if err := addSecrets(m, o, c, p); err != nil {
 		return nil, err
@@ -80,9 +95,26 @@ func makePlan(e *ending, o *options, c *config) (*plan, error) {
 	return &plan{m: m, name: o.target, ephemeral: true}, checkRun(m)
 }
 
+// chooseImage is what a profile runs in: what the call says, or else what the
+// configuration has for it, or else the first of its own that this host can make.
+func chooseImage(o *options, c *config, p *profile.Profile) (string, error) {
+	if ref := first(o.image, c.Images[p.Name]); ref != "" {
+		return ref, nil
+	}
+	for _, ref := range p.Image {
+		if strings.HasPrefix(ref, "bootstrap:") { // it needs a Debian-like host's tools
+			if _, err := exec.LookPath("mmdebstrap"); err != nil {
+				continue
+			}
+		}
+		return ref, nil
+	}
+	return "", say.WithHint(fmt.Errorf("profile %s: it names no image that this host can make", p.Name), "--image names another")
+}
+
 // network is the same in every sandbox but for what the user chose, or else the
 // profile; on QEMU's wire a large frame is what makes it fast.
-func network(c *config, p *profile) manifest.Network {
+func network(c *config, p *profile.Profile) manifest.Network {
 	n := manifest.Network{Pool: netip.MustParsePrefix(manifest.DefaultPool), MTU: manifest.DefaultMTU, ECH: first(c.Network.ECH, p.Network.ECH)}
 	if runtime.GOOS == "linux" {
 		n.MTU = manifest.MaxMTU
@@ -158,7 +190,7 @@ func (p *plan) complete(e *ending, target string) (err error) {
 
 // addRules joins the rules of the profile, the configuration and the call. They
 // only add up; a deny of any of them stays.
-func addRules(m *manifest.Manifest, o *options, c *config, p *profile) error {
+func addRules(m *manifest.Manifest, o *options, c *config, p *profile.Profile) error {
 	for _, r := range []manifest.Rules{p.Rules, c.Rules, o.rules} {
 		m.Rules.Allow = append(m.Rules.Allow, r.Allow...)
 		m.Rules.Deny = append(m.Rules.Deny, r.Deny...)
@@ -211,13 +243,16 @@ func addShares(m *manifest.Manifest, o *options, isProfile bool) error {
 		}
 		m.Shares = append(m.Shares, manifest.Share{Host: dir, Guest: dir})
 		m.Run.Workdir = dir
+		if isProfile {
+			m.Run.Links = map[string]string{"/workspace": dir}
+		}
 	}
 	m.Shares = append(m.Shares, o.mounts...)
 	return arrange(m.Shares)
 }
 
 // addCommand decides what runs in the guest, as whom and where.
-func addCommand(m *manifest.Manifest, o *options, p *profile, im *image) {
+func addCommand(m *manifest.Manifest, o *options, p *profile.Profile, im *image) {
 	m.Run.Command = o.command
 	if len(o.command) == 0 {
 		m.Run.Command = p.Command
@@ -227,15 +262,13 @@ func addCommand(m *manifest.Manifest, o *options, p *profile, im *image) {
 	} else if len(p.Command) == 0 && len(im.Config.Entrypoint) > 0 {
 		m.Run.Command = append(append([]string(nil), im.Config.Entrypoint...), o.command...)
 	}
-	m.Run.Env = map[string]string{}
-	for _, kv := range im.Config.Env {
-		if k, v, ok := strings.Cut(kv, "="); ok {
-			m.Run.Env[k] = v
-		}
-	}
+	m.Run.Env = im.env()
 	maps.Copy(m.Run.Env, p.Env)
 	maps.Copy(m.Run.Env, o.env)
-	m.Run.User = first(o.user, p.User, im.Config.User, "root")
+	if p.User != "" && o.user == "" {
+		m.Run.User, m.Run.MakeUser = agentUser, p.User
+	}
+	m.Run.User = first(o.user, m.Run.User, im.Config.User, "root")
 	// An image may name it in any form; the guest's paths are Unix paths.
 	m.Run.Workdir = path.Clean("/" + first(o.workdir, m.Run.Workdir, im.Config.WorkingDir))
 	owner(m)
@@ -305,14 +338,14 @@ func owner(m *manifest.Manifest) {
 }
 
 // imageFailed explains a target that led to nothing.
-func imageFailed(target string, isProfile bool, err error) error {
+func imageFailed(c *config, target string, isProfile bool, err error) error {
 	if errors.Is(err, exec.ErrNotFound) {
 		return err // sb-image itself
 	}
 	if isProfile || strings.ContainsAny(target, "/:@.") {
 		return fmt.Errorf("%s: %w", target, err)
 	}
-	return say.WithHint(fmt.Errorf("%s is no profile (there is: %s); tried as an image: %w", target, profileNames(), err),
+	return say.WithHint(fmt.Errorf("%s is no profile (there is: %s); tried as an image: %w", target, c.profileNames(), err),
 		"sb-run shell runs a shell in this directory")
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"sb/lib/manifest"
+	"sb/lib/profile"
 )
 
 // printed is the manifest that a call prints.
@@ -100,15 +101,15 @@ func TestConfig(t *testing.T) {
 // either nothing is said, which refuses.
 func TestECHChoice(t *testing.T) {
 	const auto, refuse = manifest.ECHAuto, manifest.ECHRefuse
-	for _, c := range []struct{ user, profile, want manifest.ECH }{
+	for _, c := range []struct{ user, kind, want manifest.ECH }{
 		{"", "", ""}, {"", auto, auto}, {"", refuse, refuse}, {auto, "", auto}, {auto, refuse, auto}, {refuse, auto, refuse},
 	} {
-		got := network(&config{Network: netChoices{c.user}}, &profile{Network: netChoices{c.profile}})
+		got := network(&config{Network: profile.Network{ECH: c.user}}, &profile.Profile{Network: profile.Network{ECH: c.kind}})
 		if got.ECH != c.want {
-			t.Errorf("user %q, profile %q: %q", c.user, c.profile, got.ECH)
+			t.Errorf("user %q, profile %q: %q", c.user, c.kind, got.ECH)
 		}
 	}
-	var p profile
+	var p profile.Profile
 	if err := manifest.Decode("p", []byte("[network]\nech = \"auto\"\n"), &p); err != nil || p.Network.ECH != auto {
 		t.Errorf("%+v, %v", p, err)
 	}

@@ -42,7 +42,7 @@ func takeGiven(c *config) (given []givenFD) {
 // started again has another certificate.
 func (r *runner) prepare(s *sandbox, h *session.Host) error {
 	if s.broker == nil {
-		return nil
+		return prepareGuest(r.ctx, h, r.plan.m, nil)
 	}
 	select {
 	case certificate := <-s.broker.trusted:
@@ -69,8 +69,12 @@ func (r *runner) prepare(s *sandbox, h *session.Host) error {
 	return nil
 }
 
-// prepareGuest prepares the guest and waits until that is done.
+// prepareGuest prepares the guest, if there is something to prepare, and waits
+// until that is done.
 func prepareGuest(ctx context.Context, h *session.Host, m *manifest.Manifest, certificate []byte) error {
+	if len(certificate) == 0 && m.Run.MakeUser == "" && len(m.Run.Links) == 0 && len(m.Run.Files) == 0 {
+		return nil
+	}
 	files := map[string]string{}
 	for path, text := range m.Run.Files {
 		if rest, ok := strings.CutPrefix(path, "~/"); ok && strings.HasPrefix(m.Run.Env["HOME"], "/") {
@@ -78,23 +82,32 @@ func prepareGuest(ctx context.Context, h *session.Host, m *manifest.Manifest, ce
 		}
 		files[path] = text
 	}
-	p, err := h.Start(session.Command{User: m.Run.User, Prepare: &session.Prepare{Trust: string(certificate), Files: files}}, io.Discard, io.Discard)
+	st, err := runInGuest(ctx, h, session.Command{User: m.Run.User, Prepare: &session.Prepare{MakeUser: m.Run.MakeUser, Links: m.Run.Links, Trust: string(certificate), Files: files}}, io.Discard, io.Discard)
+	if err == nil && st.ExitCode() != 0 {
+		err = fmt.Errorf("prepare the guest: it says %.500q", st.Error)
+	}
+	return err
+}
+
+// runInGuest does something in the guest, without input, to its end.
+func runInGuest(ctx context.Context, h *session.Host, c session.Command, out, errs io.Writer) (session.Status, error) {
+	p, err := h.Start(c, out, errs)
+	if err == nil && c.Prepare == nil && !c.Export {
+		err = p.CloseStdin()
+	}
 	if err != nil {
-		return &streamEnd{err}
+		return session.Status{}, &streamEnd{err}
 	}
 	select {
 	case <-p.Done():
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return session.Status{}, context.Cause(ctx)
 	}
 	st, err := p.Wait()
-	switch {
-	case err != nil:
-		return &streamEnd{err}
-	case st.Code != 0 || st.Signal != 0:
-		return fmt.Errorf("prepare the guest for its secrets: it says %.500q", st.Error)
+	if err != nil {
+		err = &streamEnd{err}
 	}
-	return nil
+	return st, err
 }
 
 // readCertificate reads a certificate of a broker's; nil if no file is named.

@@ -8,6 +8,7 @@ import (
 
 	"sb/lib/fd"
 	"sb/lib/say"
+	"sb/lib/session"
 )
 
 // runTarget runs a sandbox: plan, start, command, end.
@@ -81,6 +82,7 @@ type runner struct {
 	tools   tools
 	tty     bool
 	showLog bool
+	what    func(context.Context, *session.Host) error // what is done inside; nil: the plan's command
 }
 
 // run returns the command's exit code as an error, as say.Exit makes it, or why
@@ -129,6 +131,9 @@ func (r *runner) inside(s *sandbox) error {
 	h, err := openSession(r.ctx, guest) // ends with the run: nobody follows on it
 	if err != nil {
 		return r.cause(err)
+	}
+	if r.what != nil {
+		return r.cause(r.what(r.ctx, h))
 	}
 	if err := r.prepare(s, h); err != nil {
 		return r.cause(err)

@@ -13,6 +13,7 @@ import (
 	"sb/lib/binding"
 	"sb/lib/keep"
 	"sb/lib/manifest"
+	"sb/lib/profile"
 	"sb/lib/reason"
 	"sb/lib/rule"
 	"sb/lib/say"
@@ -33,11 +34,18 @@ func secret(args []string) error {
 
 // addSecrets gives the sandbox what the profile, the configuration and the call
 // ask for: placeholders in its environment, and the rules that lead to the hosts.
-func addSecrets(m *manifest.Manifest, o *options, c *config, p *profile) error {
+func addSecrets(m *manifest.Manifest, o *options, c *config, p *profile.Profile) error {
 	services := binding.BuiltIn()
 	placeholders := map[string]string{}
 	var done []string
-	for _, word := range slices.Concat(p.Secrets, c.Secrets, o.secrets) {
+	tried, err := kept(c, p.TrySecrets)
+	if err != nil {
+		return err
+	}
+	if len(p.TrySecrets) > 0 && len(slices.Concat(tried, p.Secrets, c.Secrets, o.secrets)) == 0 {
+		say.Note("no secret is kept for it: sb-run secret set %s keeps one (it looks for %s)", p.TrySecrets[0], strings.Join(p.TrySecrets, ", "))
+	}
+	for _, word := range slices.Concat(tried, p.Secrets, c.Secrets, o.secrets) {
 		if slices.Contains(done, word) {
 			continue
 		}
@@ -59,6 +67,39 @@ func addSecrets(m *manifest.Manifest, o *options, c *config, p *profile) error {
 	}
 	addPlaceholders(m, o.env)
 	return nil
+}
+
+// kept are those of some secrets that can be read, for a profile that uses what
+// there is. A sign-in gives way to a key for the same host: a client given both
+// uses one of them, and which is not said.
+func kept(c *config, names []string) (found []string, err error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	path, err := tool("sb-broker")
+	if err != nil {
+		return nil, err
+	}
+	hosts := map[string]bool{}
+	for _, name := range names {
+		all, err := binding.BuiltIn().Find(name, c.Bindings)
+		if err != nil {
+			return nil, say.Usage("try-secrets: %s: %w", name, err)
+		}
+		if source := c.Sources[name]; source.FD() < 0 { // what comes by a descriptor can be read once
+			check := exec.Command(path, "keep", "check", name)
+			check.Stdin = os.Stdin
+			if check.Run() != nil {
+				continue
+			}
+		}
+		if hosts[all[0].Hosts[0]] {
+			continue
+		}
+		hosts[all[0].Hosts[0]] = true
+		found = append(found, name)
+	}
+	return found, nil
 }
 
 // openHosts adds the rules that a credential needs to be of use, and says so. What

@@ -81,11 +81,13 @@ type Share struct {
 
 // Run is the command that sb-run attach starts in the guest.
 type Run struct {
-	Command []string          `toml:"command,omitempty"`
-	Env     map[string]string `toml:"env,omitempty"`
-	User    string            `toml:"user,omitempty"`    // name or uid[:gid] in the guest; default root
-	Workdir string            `toml:"workdir,omitempty"` // absolute path in the guest; default /
-	Files   map[string]string `toml:"files,omitempty"`   // text by path in the guest, ~/ being the user's home: written where there is none
+	Command  []string          `toml:"command,omitempty"`
+	Env      map[string]string `toml:"env,omitempty"`
+	User     string            `toml:"user,omitempty"`      // name or uid[:gid] in the guest; default root
+	MakeUser string            `toml:"make_user,omitempty"` // the name that user, a number, gets where nobody has it; he may use sudo
+	Workdir  string            `toml:"workdir,omitempty"`   // absolute path in the guest; default /
+	Links    map[string]string `toml:"links,omitempty"`     // targets by path in the guest: made where there is nothing
+	Files    map[string]string `toml:"files,omitempty"`     // text by path in the guest, ~/ being the user's home: written where there is none
 }
 
 // The bounds of a machine: below MinMemory the guest's kernel and base system
@@ -196,6 +198,11 @@ func (m *Manifest) check() (key string, err error) {
 	for i := range m.Credentials {
 		if err := m.Credentials[i].Check(); err != nil {
 			return "credential", fmt.Errorf("credential %d: %w", i+1, err)
+		}
+	}
+	for path := range m.Run.Links {
+		if !cleanAbs(path) {
+			return "run.links", fmt.Errorf("%q is not an absolute path", path)
 		}
 	}
 	for path := range m.Run.Files {

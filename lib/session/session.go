@@ -46,12 +46,18 @@ type Command struct {
 
 	// Prepare, if set, is done instead of a command, and then the stream ends.
 	Prepare *Prepare `json:"prepare,omitempty"`
+
+	// Export, if set, has the guest write its root file system to stdout, as a tar
+	// archive, instead of a command.
+	Export bool `json:"export,omitempty"`
 }
 
 // Prepare makes the guest ready for the commands that follow.
 type Prepare struct {
-	Trust string            `json:"trust,omitempty"` // a certificate in PEM, added to those that the guest trusts
-	Files map[string]string `json:"files,omitempty"` // text by path, ~/ being the user's home: the user's own, written where there is none
+	MakeUser string            `json:"make_user,omitempty"` // the name that the command's user gets where his number has none; he may use sudo
+	Links    map[string]string `json:"links,omitempty"`     // targets by path, made where there is nothing
+	Trust    string            `json:"trust,omitempty"`     // a certificate in PEM, added to those that the guest trusts
+	Files    map[string]string `json:"files,omitempty"`     // text by path, ~/ being the user's home: the user's own, written where there is none
 }
 
 // Where the guest keeps the certificate that it was told to trust, and a file with

@@ -37,6 +37,14 @@ func (p *processes) run(c session.Command, sv *session.Served) {
 		sv.Exit(st)
 		return
 	}
+	if c.Export {
+		st := session.Status{}
+		if err := exportRoot(sv.Stdout()); err != nil {
+			st = session.Status{Code: 1, Error: err.Error()}
+		}
+		sv.Exit(st)
+		return
+	}
 	r, err := p.begin(c, sv)
 	if err != nil {
 		st := session.Status{Code: 126, Error: err.Error()}

@@ -30,6 +30,19 @@ func prepare(p session.Prepare, spec string) error {
 	if err != nil {
 		return err
 	}
+	if p.MakeUser != "" {
+		if err := makeUser(p.MakeUser, u.uid); err != nil {
+			return err
+		}
+		if u, err = findUser(spec); err != nil { // he has a home now
+			return err
+		}
+	}
+	for path, target := range p.Links {
+		if err := os.Symlink(target, path); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
 	for path, text := range p.Files {
 		if err := writeOwn(u, path, text); err != nil {
 			return fmt.Errorf("write %s: %w", path, err)
