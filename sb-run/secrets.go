@@ -180,7 +180,7 @@ func trustVariables() map[string]string {
 	for _, v := range []string{"NODE_EXTRA_CA_CERTS", "DENO_CERT"} {
 		env[v] = session.TrustedFile
 	}
-	for _, v := range []string{"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "AWS_CA_BUNDLE", "CARGO_HTTP_CAINFO"} {
+	for _, v := range []string{"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "AWS_CA_BUNDLE", "CARGO_HTTP_CAINFO", "PERL_LWP_SSL_CA_FILE"} {
 		env[v] = session.BundleFile
 	}
 	return env

@@ -38,8 +38,14 @@ func TestSecretPlan(t *testing.T) {
 	if !strings.HasPrefix(b.Placeholder, "sk-ant-api03-") || m.Run.Env["ANTHROPIC_API_KEY"] != b.Placeholder {
 		t.Errorf("placeholder %q, variable %q", b.Placeholder, m.Run.Env["ANTHROPIC_API_KEY"])
 	}
-	if m.Run.Env["NODE_EXTRA_CA_CERTS"] != session.TrustedFile || m.Run.Env["SSL_CERT_FILE"] != session.BundleFile {
-		t.Errorf("variables %v", m.Run.Env)
+	for variable, file := range map[string]string{
+		"NODE_EXTRA_CA_CERTS": session.TrustedFile, "DENO_CERT": session.TrustedFile,
+		"SSL_CERT_FILE": session.BundleFile, "REQUESTS_CA_BUNDLE": session.BundleFile, "CURL_CA_BUNDLE": session.BundleFile, "GIT_SSL_CAINFO": session.BundleFile,
+		"AWS_CA_BUNDLE": session.BundleFile, "CARGO_HTTP_CAINFO": session.BundleFile, "PERL_LWP_SSL_CA_FILE": session.BundleFile,
+	} {
+		if got := m.Run.Env[variable]; got != file {
+			t.Errorf("%s is %q, want %q", variable, got, file)
+		}
 	}
 	if again := s.printed("img", "--secret", "anthropic").Credentials[0].Placeholder; again == b.Placeholder {
 		t.Error("two runs have one placeholder")

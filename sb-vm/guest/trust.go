@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"sb/lib/session"
@@ -99,7 +100,7 @@ func trust(certificate []byte) error {
 			}
 		}
 	}
-	return trustInJava(first, block.Bytes)
+	return trustInJava("/", first, block.Bytes)
 }
 
 // exchange adds a certificate to the end of a file, and takes the one before it away.
@@ -130,45 +131,63 @@ func replace(path string, text []byte) error {
 	return os.Rename(path+".sb-new", path)
 }
 
-// javaStores are where Java keeps the certificates that it trusts.
+// javaStores are where Java keeps the certificates that it trusts: distributions in one
+// file, others in one of each Java.
 var javaStores = []string{
 	"/etc/ssl/certs/java/cacerts",
 	"/etc/pki/ca-trust/extracted/java/cacerts",
-	"/usr/lib/jvm/*/lib/security/cacerts",
-	"/usr/lib/jvm/*/jre/lib/security/cacerts",
-	"/opt/java/*/lib/security/cacerts",
+}
+
+// javaHomes are where a Java is: as distributions have it, as images do that are made
+// for it, and as a user installs one.
+var javaHomes = []string{
+	"/usr/lib/jvm/*", "/usr/lib64/jvm/*",
+	"/opt/*", "/opt/java/*", "/usr/java/*", "/usr/local/openjdk-*",
+	"/usr/local/sdkman/candidates/java/*", "/root/.sdkman/candidates/java/*", "/home/*/.sdkman/candidates/java/*",
 }
 
 // trustInJava adds the certificate to the stores of Java, which has its own. A
-// store in a form that is not known is made anew of the system's certificates.
-func trustInJava(bundle string, certificate []byte) error {
+// store in a form that is not known is made anew of the system's certificates. root is
+// "/" but in tests.
+func trustInJava(root, bundle string, certificate []byte) error {
+	patterns := slices.Clone(javaStores)
+	for _, home := range javaHomes {
+		patterns = append(patterns, home+"/lib/security/cacerts", home+"/jre/lib/security/cacerts")
+	}
 	done := map[string]bool{}
-	for _, pattern := range javaStores {
-		found, _ := filepath.Glob(pattern)
+	for _, pattern := range patterns {
+		found, _ := filepath.Glob(filepath.Join(root, pattern))
 		for _, path := range found {
 			real, err := filepath.EvalSymlinks(path)
 			if err != nil || done[real] {
 				continue
 			}
 			done[real] = true
-			store, err := os.ReadFile(real)
-			if err != nil {
-				return err
+			if st, err := os.Stat(real); err != nil || !st.Mode().IsRegular() {
+				continue
 			}
-			added, err := jks.Add(store, "sb", certificate)
-			if errors.Is(err, jks.ErrForm) {
-				text, _ := os.ReadFile(bundle)
-				added, err = jks.New(text)
-			}
-			if err != nil {
+			if err := addToJava(real, bundle, certificate); err != nil {
 				return fmt.Errorf("%s: %w", real, err)
-			}
-			if err := replace(real, added); err != nil {
-				return err
 			}
 		}
 	}
 	return nil
+}
+
+func addToJava(path, bundle string, certificate []byte) error {
+	store, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	added, err := jks.Add(store, "sb", certificate)
+	if errors.Is(err, jks.ErrForm) {
+		text, _ := os.ReadFile(bundle)
+		added, err = jks.New(text)
+	}
+	if err != nil {
+		return err
+	}
+	return replace(path, added)
 }
 
 // writeOwn writes a file of the user's, where there is none. Directories that it

@@ -24,6 +24,7 @@ type box struct {
 	script string   // for sh in the guest
 	stdin  io.Reader
 	bin    string // where the tools are, if not where all others are
+	image  string // imageRef if it is empty
 	config string // the user's config.toml
 	env    []string
 }
@@ -57,7 +58,11 @@ func homes(t *testing.T) (env []string, state string) {
 var cold = flag.Bool("cold", false, "boot the machines, do not restore them from memory")
 
 func (b box) args() []string {
-	args := []string{imageRef, "--cpus=1", "--memory=512m", "-v", filepath.Join(os.Getenv(dataVar), "tools") + ":/tools:ro", "-v", world.Dir() + ":/world:ro"}
+	image := imageRef
+	if b.image != "" {
+		image = b.image
+	}
+	args := []string{image, "--cpus=1", "--memory=512m", "-v", filepath.Join(os.Getenv(dataVar), "tools") + ":/tools:ro", "-v", world.Dir() + ":/world:ro"}
 	args = append(args, b.flags...)
 	if *cold {
 		args = append(args, "--cold")

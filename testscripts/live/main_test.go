@@ -68,14 +68,17 @@ func prepare() error {
 		return err
 	}
 	os.Setenv("XDG_DATA_HOME", data)
-	for _, args := range [][]string{{"kernel", "install"}, {"show", imageRef}} {
+	for _, args := range [][]string{{"kernel", "install"}, {"show", imageRef}, {"show", clientsRef}} {
 		out, err := command(filepath.Join(os.Getenv(binVar), "sb-image"), args...)
 		if err != nil && args[0] == "show" {
-			out, err = command(filepath.Join(os.Getenv(binVar), "sb-image"), "pull", imageRef)
+			out, err = command(filepath.Join(os.Getenv(binVar), "sb-image"), "pull", args[1])
 		}
 		if err != nil {
 			return fmt.Errorf("sb-image %s: %w\n%s", args[0], err, out)
 		}
+	}
+	if err := prepareClients(clientsDir(data)); err != nil {
+		return fmt.Errorf("fetch clients: %w", err)
 	}
 	tools := filepath.Join(data, "tools")
 	for _, c := range [][]string{

@@ -44,6 +44,8 @@ type served struct {
 	queries map[string]int // by name
 	accepts map[string]int // by address:port
 	turns   map[string]int // of the attacker's names, by name and type
+
+	credentials map[string]string // digests, by seenPlace
 }
 
 // serve is the process of the servers: it configures its network, listens and
@@ -64,7 +66,7 @@ func serve(dir string) error {
 			return err
 		}
 	}
-	s := &served{queries: map[string]int{}, accepts: map[string]int{}, turns: map[string]int{}}
+	s := &served{queries: map[string]int{}, accepts: map[string]int{}, turns: map[string]int{}, credentials: map[string]string{}}
 	if err := s.listen(dir); err != nil {
 		return err
 	}
@@ -103,7 +105,7 @@ func (s *served) listen(dir string) error {
 	if err := s.listenECH(dir, tlsConfig); err != nil {
 		return err
 	}
-	web := &http.Server{Handler: http.HandlerFunc(page), ErrorLog: log.New(io.Discard, "", 0)}
+	web := &http.Server{Handler: s.noting(page), ErrorLog: log.New(io.Discard, "", 0)}
 	for _, a := range []string{CDN, Other, Never, Office} {
 		for _, port := range []string{"80", "8080"} {
 			l, err := s.accepting(a + ":" + port)
@@ -183,7 +185,7 @@ func page(w http.ResponseWriter, r *http.Request) {
 		io.CopyN(w, zeros{}, want)
 		return
 	}
-	if credentials(w, r) {
+	if indexes(w, r) || credentials(w, r) {
 		return
 	}
 	fmt.Fprintf(w, "served %s %s host=%s sni=%s body=%d\n", r.Method, r.URL.Path, r.Host, name, n)
@@ -220,17 +222,42 @@ func echoUDP(c net.PacketConn) {
 	}
 }
 
-// certificates makes a CA and a server certificate for every name of the world.
+// UnknownCA is a host whose certificate is of a CA that nobody has.
+const UnknownCA = "unknown.example.org"
+
+// certificates makes the world's CA and what its servers show: a certificate of that
+// CA for every name of the world, but UnknownCA another's.
 func certificates() (*tls.Config, []byte, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	cert, ca, err := issue("the world's CA")
 	if err != nil {
 		return nil, nil, err
 	}
-	ca := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "the world's CA"}, IsCA: true, BasicConstraintsValid: true,
+	unknown, _, err := issue("a CA that nobody has")
+	if err != nil {
+		return nil, nil, err
+	}
+	byName := func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+		if hello.ServerName == UnknownCA {
+			return &unknown, nil
+		}
+		return &cert, nil
+	}
+	config := &tls.Config{Certificates: []tls.Certificate{cert}, GetCertificate: byName, NextProtos: []string{"h2", "http/1.1"}}
+	return config, ca, nil
+}
+
+// issue makes a CA of that name and a certificate of its own for every name of the
+// world; it returns the CA's in PEM too.
+func issue(name string) (cert tls.Certificate, pemCA []byte, err error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return cert, nil, err
+	}
+	ca := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: time.Now().Add(24 * time.Hour)}
 	caDER, err := x509.CreateCertificate(rand.Reader, ca, ca, key.Public(), key)
 	if err != nil {
-		return nil, nil, err
+		return cert, nil, err
 	}
 	leaf := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "world"}, NotBefore: ca.NotBefore, NotAfter: ca.NotAfter,
 		DNSNames: []string{"*.example.org", "example.org", "*.example.net", "*.example.com"}}
@@ -239,10 +266,10 @@ func certificates() (*tls.Config, []byte, error) {
 	}
 	leafDER, err := x509.CreateCertificate(rand.Reader, leaf, ca, key.Public(), key)
 	if err != nil {
-		return nil, nil, err
+		return cert, nil, err
 	}
-	config := &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{leafDER, caDER}, PrivateKey: key}}, NextProtos: []string{"h2", "http/1.1"}}
-	return config, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: caDER}), nil
+	cert = tls.Certificate{Certificate: [][]byte{leafDER, caDER}, PrivateKey: key}
+	return cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: caDER}), nil
 }
 
 func (s *served) dnsUDP(c net.PacketConn) {
@@ -301,6 +328,8 @@ func (s *served) answer(q []byte, stream bool) []byte {
 type Seen struct {
 	Queries map[string]int // questions to the nameserver, by name
 	Accepts map[string]int // connections, by address:port
+
+	Credentials map[string]string // by HOST/seen/NAME, the Digest of the last Authorization below it
 }
 
 // control tells tests what was seen, over a socket with a path: those are the
@@ -317,7 +346,7 @@ func (s *served) control(path string) error {
 				return
 			}
 			s.mu.Lock()
-			json.NewEncoder(c).Encode(Seen{s.queries, s.accepts})
+			json.NewEncoder(c).Encode(Seen{s.queries, s.accepts, s.credentials})
 			s.mu.Unlock()
 			c.Close()
 		}

@@ -19,7 +19,7 @@ import (
 
 func main() {
 	if len(os.Args) < 3 {
-		fmt.Println("usage: probe dns|dnstcp|tcp|send|tls|udp|echo|cut|hold|pour|frames …")
+		fmt.Println("usage: probe dns|dnstcp|tcp|send|tls|udp|echo|cut|hold|pour|frames|fetch|plant …")
 		os.Exit(2)
 	}
 	began := time.Now()
@@ -52,6 +52,10 @@ func run(what string, args []string) string {
 		return cut(args[0], args[1], n)
 	case "frames": // DEVICE ALLOWED NEVER
 		return frames(args[0], args[1], args[2])
+	case "fetch": // AS HOST…
+		return fetch(args[0], args[1:])
+	case "plant": // FILE
+		return plant(args[0])
 	case "pour": // ADDR
 		return pour(args[0])
 	case "hold": // ADDR TEXT
