@@ -62,7 +62,7 @@ var entries = []Entry{
 	{MethodOverride, "The request asks by its query or its form to be taken for one of another method, and the credential is for some methods alone; or its form is too large to be looked through for that.", "Send the method itself, and forms of at most 64 KiB, or JSON."},
 	{PlaceholderElsewhere, "A credential's placeholder was presented to a host, or in a header, that the credential is not bound to. It was passed on as it is and is worth nothing.", ""},
 	{SecretEcho, "The server sent a credential back. The guest got the placeholder in its place, or the connection was ended.", ""},
-	{EchoUnreadable, "The server compressed an answer in which a credential would have to be found, though it was asked not to.", ""},
+	{EchoUnreadable, "The server compressed an answer in which a credential would have to be found, though it was asked not to, said so or not, or sends on a websocket what is no plain message.", ""},
 	{SecretUnavailable, "A credential could not be read.", "See what sb-run says about it, or try it with sb-run secret check."},
 	{SecretUnusable, "A credential is shorter than 8 bytes, longer than 16 KiB, or holds bytes that no header can carry.", "Set it again, with sb-run secret set."},
 	{HostMisdirected, "The request is for another host than the one that the connection was opened to and whose certificate was verified.", "Open a connection to that host."},
