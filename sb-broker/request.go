@@ -102,10 +102,10 @@ func (f *flow) fetch(r *http.Request, p plan) (values []string, leave func(), no
 func (f *flow) noteElsewhere(r *http.Request, p plan) {
 	for _, s := range f.b.sites {
 		for _, b := range s.bindings {
-			if s == f.site && p.has(b.header) {
-				continue
-			}
-			for _, all := range r.Header {
+			for name, all := range r.Header {
+				if p.puts(fold(name), b.Placeholder) {
+					continue
+				}
 				for _, v := range all {
 					if strings.Contains(v, b.Placeholder) {
 						f.say(audit.Note, reason.PlaceholderElsewhere, b.Secret)

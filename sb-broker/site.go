@@ -207,6 +207,11 @@ func (p plan) has(header string) bool {
 	return slices.ContainsFunc(p, func(b *bound) bool { return b.header == header })
 }
 
+// puts says whether a placeholder is replaced in that header.
+func (p plan) puts(header, placeholder string) bool {
+	return slices.ContainsFunc(p, func(b *bound) bool { return b.header == header && b.Placeholder == placeholder })
+}
+
 func (p plan) with(b *bound) plan {
 	if p.has(b.header) {
 		return p
