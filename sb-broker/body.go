@@ -30,7 +30,7 @@ func judgeBody(r *http.Request, p plan) refused {
 	if !limited {
 		return refused{}
 	}
-	if overrides := overridesMethod(r.URL.RawQuery); overrides {
+	if overridesMethod(r.URL.RawQuery) {
 		return refused{why: reason.MethodOverride, what: "query"}
 	}
 	return judgeForm(r)
@@ -44,10 +44,10 @@ func judgeQuery(r *http.Request, b *bound) refused {
 		return refused{reason.GraphQLScope, "no JSON in a body alone"}
 	}
 	text, err := io.ReadAll(io.LimitReader(r.Body, graphql.MaxBody+1))
-	if err != nil {
-		return refused{reason.GraphQLScope, "its body ended"}
+	if err == nil {
+		text, err = b.queries.Body(text)
 	}
-	if text, err = b.queries.Body(text); err != nil {
+	if err != nil {
 		return refused{reason.GraphQLScope, err.Error()}
 	}
 	putBack(r, text)
