@@ -111,12 +111,17 @@ func (e *encoded) Read(p []byte) (int, error) {
 
 // look has the body looked through as it passes. A short one keeps a length.
 func (a *answerer) look(res *http.Response) error {
+	if isText(res.Header) {
+		u := newUnsaid(res.Body, a.f)
+		u.isShort = !a.f.secrets().Empty() && isShort(res)
+		res.Body = u
+	}
 	reader := scrub.NewReader(a.f.secrets, res.Body, a.echoed)
 	if a.f.secrets().Empty() { // its length stays, and is wrong in the end if that does not
 		res.Body = lookedThrough{reader, res.Body}
 		return nil
 	}
-	if n := res.ContentLength; n > 0 && n <= smallAnswer {
+	if isShort(res) {
 		body, err := io.ReadAll(reader)
 		if err != nil {
 			return err
@@ -130,6 +135,10 @@ func (a *answerer) look(res *http.Response) error {
 	res.Header.Del("Content-Length")
 	res.Body = lookedThrough{reader, res.Body}
 	return nil
+}
+
+func isShort(res *http.Response) bool {
+	return res.ContentLength > 0 && res.ContentLength <= smallAnswer
 }
 
 type lookedThrough struct {

@@ -52,6 +52,19 @@ func TestE13Elsewhere(t *testing.T) {
 	})
 }
 
+// TestE13SameSecret: one secret may be bound to several hosts, in several headers: what
+// is put in at one of them was shown where it belongs.
+func TestE13SameSecret(t *testing.T) {
+	one, two := anthropic(), anthropic()
+	two.Hosts, two.Header, two.Format = []string{"api2.example", apiName}, "authorization", "Bearer {}"
+	w := start(t, echo, one, two)
+	w.passes(w.client(false), request("GET", "/", nil))
+	w.has("note credential-used anthropic")
+	w.hasNot("note placeholder-elsewhere")
+	w.passes(w.client(false), request("GET", "/", nil, "Cookie", placeholder))
+	w.has("note placeholder-elsewhere anthropic")
+}
+
 // TestFormats: a credential is written as its binding says, however its client
 // wrote the placeholder.
 func TestFormats(t *testing.T) {

@@ -34,6 +34,8 @@ func TestMain(m *testing.M) {
 	switch os.Getenv(inTest) {
 	case "confined":
 		os.Exit(confinedMain())
+	case "keeper":
+		say.Main("sb-broker", dispatch)
 	case "broker":
 		say.Main("sb-broker", run)
 	}

@@ -17,7 +17,12 @@ func upgrade(path, protocol string) string {
 	return "GET " + path + " HTTP/1.1\r\nHost: api.example\r\n" + key + "Connection: Upgrade\r\nUpgrade: " + protocol + "\r\nSec-WebSocket-Extensions: permessage-deflate\r\n\r\n"
 }
 
-// socket answers a request for a websocket with 101 and sends lines back.
+// frame is a message of a server's on a websocket, or with another first byte a part
+// of one.
+func frame(first byte, text string) string { return string([]byte{first, byte(len(text))}) + text }
+
+// socket answers a request for a websocket with 101 and sends lines back, each as a
+// message.
 func socket(rw http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/no" {
 		rw.WriteHeader(http.StatusNotFound)
@@ -34,10 +39,16 @@ func socket(rw http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			return
 		}
-		if line == "key\n" {
-			line = r.Header.Get("X-Api-Key") + "\n"
+		switch key := r.Header.Get("X-Api-Key"); line {
+		case "key\n":
+			io.WriteString(c, frame(0x81, key+"\n"))
+		case "in parts\n":
+			io.WriteString(c, frame(0x01, key[:9])+frame(0x89, "")+frame(0x00, key[9:20])+frame(0x80, key[20:]+"\n"))
+		case "packed\n":
+			io.WriteString(c, frame(0xc1, "no telling"))
+		default:
+			io.WriteString(c, frame(0x81, line))
 		}
-		io.WriteString(c, line)
 	}
 }
 
@@ -52,6 +63,15 @@ func TestE9Websocket(t *testing.T) {
 	w = start(t, socket, b)
 	w.refusesRaw(upgrade("/", "h2c"), "websocket-unbound")
 	w.refusesRaw(upgrade("/", "tcp"), "websocket-unbound")
+	for say, why := range map[string]string{"key\n": "secret-echo", "in parts\n": "secret-echo", "packed\n": "echo-unreadable"} {
+		w.echoesOnSocket(say, why)
+	}
+}
+
+// echoesOnSocket has a server say something on a websocket that ends it.
+func (w *world) echoesOnSocket(say, why string) {
+	t := w.t
+	t.Helper()
 	c := w.guest("http/1.1")
 	io.WriteString(c, upgrade("/", "websocket"))
 	in := bufio.NewReader(c)
@@ -65,17 +85,17 @@ func TestE9Websocket(t *testing.T) {
 	}
 	for _, line := range []string{"hello\n", "GET / HTTP/1.1\n", placeholder + "\n"} {
 		io.WriteString(c, line)
-		if s, err := in.ReadString('\n'); s != line {
+		if s, err := in.ReadString('\n'); s != frame(0x81, line) {
 			t.Errorf("%q, %v, want %q", s, err, line)
 		}
 	}
-	io.WriteString(c, "key\n")
-	if rest, err := io.ReadAll(in); strings.Contains(string(rest), secret[4:]) {
-		t.Errorf("the guest got %q, %v", rest, err)
+	io.WriteString(c, say)
+	if rest, err := io.ReadAll(in); strings.Contains(string(rest), secret[:4]) || strings.Contains(string(rest), secret[12:]) {
+		t.Errorf("%q: the guest got %q, %v", say, rest, err)
 	}
-	w.has("deny secret-echo -")
-	if end := <-c.NetConn().(*handed).end; end != "secret-echo" {
-		t.Errorf("it ended with %s", end)
+	w.has("deny " + why + " -")
+	if end := <-c.NetConn().(*handed).end; end != why {
+		t.Errorf("%q: it ended with %s", say, end)
 	}
 }
 

@@ -132,6 +132,68 @@ func (w *world) reached(n int) {
 	}
 }
 
+// TestE12Unsaid: an answer that should be text and is compressed without saying so is
+// refused where a secret could be in it; a file that is says so by its type.
+func TestE12Unsaid(t *testing.T) {
+	both(t, func(t *testing.T, http2 bool) {
+		var kind string
+		w := start(t, func(rw http.ResponseWriter, r *http.Request) {
+			var packed bytes.Buffer
+			z := gzip.NewWriter(&packed)
+			io.WriteString(z, r.Header.Get("X-Api-Key"))
+			z.Close()
+			if rw.Header()["Content-Type"] = nil; kind != "" {
+				rw.Header().Set("Content-Type", kind)
+			}
+			if r.URL.Path == "/slow" { // byte by byte, and of no length
+				for _, b := range packed.Bytes() {
+					rw.Write([]byte{b})
+					rw.(http.Flusher).Flush()
+				}
+				return
+			}
+			rw.Header().Set("Content-Length", fmt.Sprint(packed.Len()))
+			rw.Write(packed.Bytes())
+		}, anthropic())
+		c := w.client(http2)
+		for _, kind = range []string{"", "text/plain; charset=utf-8", "application/json", "application/vnd.x+json"} {
+			got := w.ask(c, request("GET", "/", nil))
+			if got.status != 502 || got.header.Get("X-Sb-Reason") != "echo-unreadable" {
+				t.Errorf("%q: %+v", kind, got)
+			}
+			res, err := c.Do(request("GET", "/slow", nil))
+			if err == nil {
+				var body []byte
+				body, err = io.ReadAll(res.Body)
+				if res.Body.Close(); err == nil || len(body) > 0 {
+					t.Errorf("%q, in pieces: %q, %v", kind, body, err)
+				}
+			}
+		}
+		w.has(`deny echo-unreadable not said`)
+		for _, kind = range []string{"application/gzip", "application/octet-stream"} {
+			if got := w.ask(c, request("GET", "/", nil)); got.status != 200 || !strings.HasPrefix(got.body, "\x1f\x8b") {
+				t.Errorf("%q: %+v", kind, got)
+			}
+		}
+	})
+}
+
+// TestE12AsText: text passes whatever it begins with, and as it comes.
+func TestE12AsText(t *testing.T) {
+	for _, text := range []string{"x", "x\n", "(", "\xfd", "x^2", "\x1f", "", "(\xb5/ a"} {
+		w := start(t, func(rw http.ResponseWriter, r *http.Request) {
+			rw.Header().Set("Content-Type", "text/plain")
+			io.WriteString(rw, text)
+			rw.(http.Flusher).Flush()
+			io.WriteString(rw, ".")
+		}, anthropic())
+		if got := w.ask(w.client(false), request("GET", "/", nil)); got.status != 200 || got.body != text+"." {
+			t.Errorf("%q: %+v", text, got)
+		}
+	}
+}
+
 // TestE12Names: a secret is no name of a field either.
 func TestE12Names(t *testing.T) {
 	both(t, func(t *testing.T, http2 bool) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"net/http"
+	"net/url"
 	"strings"
 )
 
@@ -19,6 +20,35 @@ func isBelow(target, prefix string) bool {
 		return false
 	}
 	return !strings.Contains(strings.ToLower(rest), "%2f")
+}
+
+// isWithin says whether a request's target is pattern or lies beneath it, in any way
+// in which a server may read it: whatever the case, with a slash in disguise as one
+// or not, with the name of a format behind a dot. A segment * is any.
+func isWithin(target, pattern string) bool {
+	path := strings.ToLower(pathOf(target))
+	decoded, err := url.PathUnescape(path)
+	if err != nil {
+		return true
+	}
+	parts := strings.Split(path, "/")
+	for i, p := range parts {
+		parts[i], _ = url.PathUnescape(p)
+	}
+	want := strings.Split(strings.ToLower(pattern), "/")
+	return begins(parts, want) || begins(strings.Split(decoded, "/"), want)
+}
+
+func begins(parts, want []string) bool {
+	if len(parts) < len(want) {
+		return false
+	}
+	for i, w := range want {
+		if p := parts[i]; w != "*" && p != w && !strings.HasPrefix(p, w+".") {
+			return false
+		}
+	}
+	return true
 }
 
 // isPlain says whether every server reads the path of a request in the same way: no

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"errors"
-	"fmt"
 	"io"
 	"log"
 	"net/http"
@@ -27,7 +25,7 @@ func (f *flow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if f.leaving() {
 		f.retire()
-		answerRefusal(w, refused{why: reason.UpstreamFailed})
+		answerRefusal(w, r, refused{why: reason.UpstreamFailed})
 		return
 	}
 	p, no := f.site.judge(r, f.port)
@@ -37,6 +35,9 @@ func (f *flow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if no.why == "" && r.Header.Get("Upgrade") != "" {
 		no = f.judgeUpgrade(r, p)
 	}
+	if no.why == "" {
+		no = judgeBody(r, p)
+	}
 	var values []string
 	if no.why == "" {
 		var leave func()
@@ -44,7 +45,10 @@ func (f *flow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer leave()
 	}
 	if no.why != "" {
-		f.refuse(w, no)
+		if f.requests != nil && r.Body != http.NoBody {
+			w.Header().Set("Connection", "close") // behind a body that nobody reads
+		}
+		f.refuse(w, r, no)
 		return
 	}
 	f.noteElsewhere(r, p)
@@ -98,10 +102,10 @@ func (f *flow) fetch(r *http.Request, p plan) (values []string, leave func(), no
 func (f *flow) noteElsewhere(r *http.Request, p plan) {
 	for _, s := range f.b.sites {
 		for _, b := range s.bindings {
-			if s == f.site && p.has(b.header) {
-				continue
-			}
-			for _, all := range r.Header {
+			for name, all := range r.Header {
+				if p.puts(fold(name), b.Placeholder) {
+					continue
+				}
 				for _, v := range all {
 					if strings.Contains(v, b.Placeholder) {
 						f.say(audit.Note, reason.PlaceholderElsewhere, b.Secret)
@@ -221,63 +225,4 @@ func (t *trailed) Read(p []byte) (int, error) {
 		}
 	}
 	return n, err
-}
-
-// refuse answers in the server's place.
-func (f *flow) refuse(w http.ResponseWriter, no refused) {
-	f.say(audit.Deny, no.why, no.what)
-	answerRefusal(w, no)
-}
-
-func answerRefusal(w http.ResponseWriter, no refused) {
-	status := http.StatusForbidden
-	switch no.why {
-	case reason.HostMisdirected:
-		status = http.StatusMisdirectedRequest
-	case reason.HTTPMethod:
-		status = http.StatusMethodNotAllowed
-	case reason.HTTPTooLong:
-		status = http.StatusRequestHeaderFieldsTooLarge
-	case reason.UpstreamFailed, reason.MemoryBudget:
-		status = http.StatusServiceUnavailable // it can be asked again
-	case reason.SecretUnavailable, reason.SecretUnusable, reason.EchoUnreadable:
-		status = http.StatusBadGateway
-	}
-	e, _ := reason.Explain(no.why)
-	text := fmt.Sprintf("sb: refused: %s", no.why)
-	if no.what != "" {
-		text += fmt.Sprintf(" (%q)", no.what)
-	}
-	h := w.Header()
-	h.Set("Content-Type", "text/plain; charset=utf-8")
-	h.Set("X-Sb-Reason", string(no.why))
-	w.WriteHeader(status)
-	io.WriteString(w, strings.TrimSpace(text+"\n"+e.What+"\n"+e.Fix)+"\n")
-}
-
-// refusal is a refused answer as an error.
-type refusal struct{ refused }
-
-func (r refusal) Error() string { return string(r.why) }
-
-// fail is called for a request that got no answer. The guest learns what it would
-// of a server that ends the connection; it knows what can be asked again.
-func (f *flow) fail(w http.ResponseWriter, r *http.Request, err error) {
-	var no refusal
-	if errors.As(err, &no) {
-		f.refuse(w, no.refused)
-		return
-	}
-	f.mu.Lock()
-	ended := f.ended
-	f.mu.Unlock()
-	switch {
-	case ended == reason.HTTPFraming || ended == reason.HTTPMalformed: // of its body
-		w.Header().Set("Connection", "close")
-		answerRefusal(w, refused{why: ended})
-		return
-	case ended == "" && r.Context().Err() == nil:
-		f.say(audit.Note, reason.UpstreamFailed, "")
-	}
-	panic(http.ErrAbortHandler)
 }

@@ -10,6 +10,7 @@ import (
 	"sb/lib/binding"
 	"sb/lib/reason"
 	"sb/lib/rule"
+	"sb/sb-broker/graphql"
 )
 
 // methods are those that a request to a bound name may have.
@@ -25,7 +26,8 @@ type site struct {
 // bound is a credential as it is bound to names.
 type bound struct {
 	binding.Binding
-	header string // as folded by fold
+	header  string         // as folded by fold
+	queries *graphql.Judge // nil: bodies are not looked at
 }
 
 // forbiddenHeaders say where a request goes or ends, and are nobody's credential.
@@ -50,14 +52,14 @@ func newSites(all []binding.Binding) (map[string]*site, error) {
 				sites[s.name] = s
 			}
 			s.bindings = append(s.bindings, b)
-			s.byPath = s.byPath || len(c.Paths) > 0
+			s.byPath = s.byPath || len(c.Paths) > 0 || len(c.DeniedPaths) > 0
 		}
 	}
 	return sites, nil
 }
 
-func newBound(c binding.Binding) (*bound, error) {
-	b := &bound{Binding: c, header: fold(c.Header)}
+func newBound(c binding.Binding) (b *bound, err error) {
+	b = &bound{Binding: c, header: fold(c.Header)}
 	_, basic := strings.CutPrefix(c.Format, "Basic ")
 	switch {
 	case c.Secret == "" || strings.ContainsFunc(c.Secret, func(r rune) bool { return r <= ' ' || r > '~' }):
@@ -81,9 +83,14 @@ func newBound(c binding.Binding) (*bound, error) {
 			return nil, fmt.Errorf("methods: %q is none of %s", m, strings.Join(methods, " "))
 		}
 	}
-	for _, p := range b.Paths {
+	for _, p := range slices.Concat(b.Paths, b.DeniedPaths) {
 		if !strings.HasPrefix(p, "/") {
 			return nil, fmt.Errorf("paths: %q does not begin with /", p)
+		}
+	}
+	if c.GraphQL != "" {
+		if b.queries, err = graphql.New(c.GraphQL); err != nil {
+			return nil, fmt.Errorf("graphql: %w", err)
 		}
 	}
 	return b, nil
@@ -181,7 +188,7 @@ func (s *site) choose(r *http.Request) (plan, refused) {
 		case !b.presented(r.Header):
 		case b.covers(r):
 			p = p.with(b)
-		default:
+		case outside == nil || b.denies(r):
 			outside = b
 		}
 	}
@@ -191,13 +198,18 @@ func (s *site) choose(r *http.Request) (plan, refused) {
 		}
 	}
 	if outside != nil && !p.has(outside.header) {
-		return nil, refused{why: reason.CredentialScope, what: outside.Secret}
+		return nil, refused{why: outside.whyNot(r), what: outside.Secret}
 	}
 	return p, refused{}
 }
 
 func (p plan) has(header string) bool {
 	return slices.ContainsFunc(p, func(b *bound) bool { return b.header == header })
+}
+
+// puts says whether a placeholder is replaced in that header.
+func (p plan) puts(header, placeholder string) bool {
+	return slices.ContainsFunc(p, func(b *bound) bool { return b.header == header && b.Placeholder == placeholder })
 }
 
 func (p plan) with(b *bound) plan {
@@ -229,10 +241,23 @@ func (b *bound) presented(h http.Header) bool {
 
 // covers says whether the credential is for such a request.
 func (b *bound) covers(r *http.Request) bool {
-	if !slices.Contains(b.Methods, r.Method) {
+	if !slices.Contains(b.Methods, r.Method) || b.denies(r) {
 		return false
 	}
 	return len(b.Paths) == 0 || slices.ContainsFunc(b.Paths, func(p string) bool { return isBelow(r.RequestURI, p) })
+}
+
+// whyNot is why the credential is not for a request.
+func (b *bound) whyNot(r *http.Request) reason.Code {
+	if b.denies(r) {
+		return reason.CredentialMint
+	}
+	return reason.CredentialScope
+}
+
+// denies says whether a request is for a path that the binding leaves out.
+func (b *bound) denies(r *http.Request) bool {
+	return slices.ContainsFunc(b.DeniedPaths, func(p string) bool { return isWithin(r.RequestURI, p) })
 }
 
 // value is what the header says with the credential in it.

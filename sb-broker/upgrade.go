@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"slices"
@@ -34,13 +35,30 @@ func (f *flow) switched(res *http.Response) error {
 	f.mu.Lock()
 	f.switchedOver = true
 	f.mu.Unlock()
-	echo := func() {
-		f.say(audit.Deny, reason.SecretEcho, "")
-		f.cut(reason.SecretEcho)
-	}
 	res.Body = struct {
 		io.Reader
 		io.WriteCloser
-	}{scrub.NewReader(f.secrets, body, echo), body}
+	}{&messages{scrub.NewFrames(f.secrets, body), f}, body}
 	return nil
+}
+
+// messages is what the server says on a websocket.
+type messages struct {
+	io.Reader
+	f *flow
+}
+
+// Read implements io.Reader. What must not pass ends the connection.
+func (m *messages) Read(p []byte) (int, error) {
+	n, err := m.Reader.Read(p)
+	for _, no := range []struct {
+		err error
+		why reason.Code
+	}{{scrub.ErrSecret, reason.SecretEcho}, {scrub.ErrFrames, reason.EchoUnreadable}} {
+		if errors.Is(err, no.err) {
+			m.f.say(audit.Deny, no.why, "")
+			m.f.cut(no.why)
+		}
+	}
+	return n, err
 }

@@ -92,6 +92,12 @@ func described(b binding.Binding) string {
 	if len(b.Paths) > 0 {
 		text += ", paths " + strings.Join(b.Paths, " ")
 	}
+	if len(b.DeniedPaths) > 0 {
+		text += ", not paths " + strings.Join(b.DeniedPaths, " ")
+	}
+	if b.GraphQL != "" {
+		text += ", for queries about " + b.GraphQL
+	}
 	if b.Inject == "always" {
 		text += ", in every request, asked for or not"
 	}

@@ -23,7 +23,9 @@ func TestCounts(t *testing.T) {
 		{"HTTP", "../lib/http1/testdata/*.txt", 120},
 		{"DNS", "../sb-dns/testdata/*.txt", 120},
 		{"frame", "../sb-gate/frame/testdata/*.txt", 200},
-		{"binding", "../lib/binding/testdata/*.txt", 100},
+		{"binding", "../lib/binding/testdata/*.txt", 110},
+		{"credential", "../sb-broker/testdata/*.txt", 130},
+		{"GraphQL", "../sb-broker/graphql/testdata/*.txt", 80},
 	} {
 		files, err := filepath.Glob(k.files)
 		if err != nil {

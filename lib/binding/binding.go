@@ -18,13 +18,15 @@ import (
 
 // Binding is one way in which one secret is used.
 type Binding struct {
-	Secret      string   `toml:"secret"`   // its name in the keeper's store
-	Variable    string   `toml:"variable"` // of the guest's environment, holds the placeholder
-	Hosts       []string `toml:"hosts"`    // exact names (rule.Name grammar), no wildcards
-	Header      string   `toml:"header"`   // e.g. authorization, x-api-key
-	Format      string   `toml:"format"`   // "{}", "Bearer {}", "Basic USER" (base64 of USER:value)
-	Methods     []string `toml:"methods"`  // none: GET HEAD POST PUT PATCH DELETE OPTIONS
-	Paths       []string `toml:"paths"`    // prefixes; none: every path
+	Secret      string   `toml:"secret"`       // its name in the keeper's store
+	Variable    string   `toml:"variable"`     // of the guest's environment, holds the placeholder
+	Hosts       []string `toml:"hosts"`        // exact names (rule.Name grammar), no wildcards
+	Header      string   `toml:"header"`       // e.g. authorization, x-api-key
+	Format      string   `toml:"format"`       // "{}", "Bearer {}", "Basic USER" (base64 of USER:value)
+	Methods     []string `toml:"methods"`      // none: GET HEAD POST PUT PATCH DELETE OPTIONS
+	Paths       []string `toml:"paths"`        // prefixes; none: every path
+	DeniedPaths []string `toml:"denied_paths"` // prefixes, whatever paths says; * is one segment
+	GraphQL     string   `toml:"graphql"`      // OWNER/REPO: queries about that repository of GitHub's alone
 	Websocket   bool     `toml:"websocket"`
 	Inject      string   `toml:"inject"`      // "" (the placeholder must be presented) or "always"
 	Placeholder string   `toml:"placeholder"` // random for each run; made by sb-run; never in a user's file
@@ -62,7 +64,7 @@ func (b *Binding) Check() error {
 		check func() error
 	}{
 		{"variable", b.checkVariable}, {"hosts", b.checkHosts}, {"header", b.checkHeader}, {"format", b.checkFormat},
-		{"methods", b.checkMethods}, {"paths", b.checkPaths}, {"inject", b.checkInject}, {"placeholder", b.checkPlaceholder},
+		{"methods", b.checkMethods}, {"paths", b.checkPaths}, {"denied_paths", b.checkDenied}, {"graphql", b.checkGraphQL}, {"inject", b.checkInject}, {"placeholder", b.checkPlaceholder},
 	} {
 		if err := c.check(); err != nil {
 			return fmt.Errorf("binding of %s: %s: %w", b.Secret, c.key, err)
@@ -185,14 +187,55 @@ func (b *Binding) checkPaths() error {
 		return fmt.Errorf("%d paths, at most %d", len(b.Paths), 4*maxList)
 	}
 	for _, p := range b.Paths {
-		switch low := strings.ToLower(p); {
-		case !strings.HasPrefix(p, "/") || len(p) > maxPath || !visible(p) || strings.ContainsAny(p, "?#\\ *"):
-			return fmt.Errorf("%q is no path: it begins with /, and has no ?, #, \\, blank or *", p)
-		case strings.Contains(p, "//") || strings.Contains(low, "%2f") || strings.Contains(low, "%2e") || strings.Contains(low, "%5c"):
-			return fmt.Errorf("%q: servers read // and %%2f in different ways; write it as it is sent", p)
-		case slices.ContainsFunc(strings.Split(p, "/"), func(s string) bool { return s == "." || s == ".." }):
-			return fmt.Errorf("%q has a . or .. in it", p)
+		if strings.Contains(p, "*") {
+			return fmt.Errorf("%q: a * has no meaning here", p)
 		}
+		if err := checkPath(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *Binding) checkDenied() error {
+	if len(b.DeniedPaths) > 4*maxList {
+		return fmt.Errorf("%d paths, at most %d", len(b.DeniedPaths), 4*maxList)
+	}
+	for _, p := range b.DeniedPaths {
+		for s := range strings.SplitSeq(p, "/") {
+			if strings.Contains(s, "*") && s != "*" {
+				return fmt.Errorf("%q: a * stands for a whole segment", p)
+			}
+		}
+		if err := checkPath(p); err != nil {
+			return err
+		}
+		if strings.Contains(p, "%") || strings.HasSuffix(p, "/") {
+			return fmt.Errorf("%q: it is written without escapes and without a / at its end", p)
+		}
+	}
+	return nil
+}
+
+func checkPath(p string) error {
+	switch low := strings.ToLower(p); {
+	case !strings.HasPrefix(p, "/") || len(p) > maxPath || !visible(p) || strings.ContainsAny(p, "?#\\ "):
+		return fmt.Errorf("%q is no path: it begins with /, and has no ?, #, \\ or blank", p)
+	case strings.Contains(p, "//") || strings.Contains(low, "%2f") || strings.Contains(low, "%2e") || strings.Contains(low, "%5c"):
+		return fmt.Errorf("%q: servers read // and %%2f in different ways; write it as it is sent", p)
+	case slices.ContainsFunc(strings.Split(p, "/"), func(s string) bool { return s == "." || s == ".." }):
+		return fmt.Errorf("%q has a . or .. in it", p)
+	}
+	return nil
+}
+
+func (b *Binding) checkGraphQL() error {
+	switch {
+	case b.GraphQL == "":
+	case !isRepository(b.GraphQL):
+		return fmt.Errorf("%q is no repository: write it as OWNER/REPO, without .git", b.GraphQL)
+	case !slices.Equal(b.Methods, []string{"POST"}):
+		return errors.New("methods must be POST alone: a request of another kind has no body to judge")
 	}
 	return nil
 }

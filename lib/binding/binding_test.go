@@ -38,7 +38,7 @@ func TestBindings(t *testing.T) {
 		good := []string{`secret = "a"`, `hosts = ["a.example"]`, `header = "authorization"`, `format = "Bearer {}"`}
 		key, _, _ := strings.Cut(v[0], " ")
 		good = slices.DeleteFunc(good, func(g string) bool { return strings.HasPrefix(g, key+" ") })
-		if _, err := toml.Decode("[[binding]]\n"+strings.Join(good, "\n")+"\n"+v[0], &s); err != nil {
+		if _, err := toml.Decode("[[binding]]\n"+strings.Join(good, "\n")+"\n"+strings.ReplaceAll(v[0], `\n`+"methods", "\nmethods"), &s); err != nil {
 			t.Fatalf("%s: %v", v[0], err)
 		}
 		err := s.Check()
@@ -90,6 +90,7 @@ func TestBuiltIn(t *testing.T) {
 		if len(b.Hosts) == 0 {
 			b.Hosts = []string{"the.users.example"}
 		}
+		b.GraphQL = strings.ReplaceAll(b.GraphQL, "{}", "o/r")
 		before := fmt.Sprint(b)
 		if err := b.Check(); err != nil || fmt.Sprint(b) != before {
 			t.Errorf("%v: %v", before, err)
@@ -134,7 +135,7 @@ func TestFind(t *testing.T) {
 		{"github@github.com", " github.com authorization []"},
 		{"github@ghe.example", "GITHUB_TOKEN ghe.example authorization []"},
 		{"npm@n.example", "NPM_TOKEN n.example authorization []"},
-		{"github:o/r.x", "GITHUB_TOKEN api.github.com authorization [/repos/o/r.x /rate_limit]; api.github.com authorization [" + strings.Join(writes, " ") + "]; uploads.github.com authorization [/repos/o/r.x/releases]; github.com authorization [/o/r.x.git/info/refs /o/r.x.git/git-upload-pack /o/r.x.git/git-receive-pack /o/r.x/info/refs /o/r.x/git-upload-pack /o/r.x/git-receive-pack]"},
+		{"github:o/r.x", "GITHUB_TOKEN api.github.com authorization [/repos/o/r.x /rate_limit]; api.github.com authorization [/graphql]; api.github.com authorization [" + strings.Join(writes, " ") + "]; uploads.github.com authorization [/repos/o/r.x/releases]; github.com authorization [/o/r.x.git/info/refs /o/r.x.git/git-upload-pack /o/r.x.git/git-receive-pack /o/r.x.git/info/lfs/objects/batch /o/r.x.git/info/lfs/locks /o/r.x/info/refs /o/r.x/git-upload-pack /o/r.x/git-receive-pack /o/r.x/info/lfs/objects/batch /o/r.x/info/lfs/locks]"},
 		{"mine", "MINE a.example,b.example x-key [/v1]"},
 		{"mine@b.example", "MINE b.example x-key [/v1]"},
 		{"mine@c.example", "MINE c.example x-key []"},

@@ -68,6 +68,11 @@ func (s *Services) Find(word string, own []Binding) ([]Binding, error) {
 
 var repository = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]*[A-Za-z0-9_-]$`)
 
+// isRepository reports whether s is OWNER/REPO, as GitHub has them.
+func isRepository(s string) bool {
+	return repository.MatchString(s) && !strings.HasSuffix(strings.ToLower(s), ".git") && len(s) <= 200
+}
+
 // scoped returns what lets a secret be used for one repository.
 func (s *Services) scoped(name, scope string) (found []Binding, err error) {
 	for _, b := range s.Scoped {
@@ -78,13 +83,13 @@ func (s *Services) scoped(name, scope string) (found []Binding, err error) {
 		for i, p := range b.Paths {
 			paths[i] = strings.ReplaceAll(p, "{}", scope)
 		}
-		b.Paths = paths
+		b.Paths, b.GraphQL = paths, strings.ReplaceAll(b.GraphQL, "{}", scope)
 		found = append(found, b)
 	}
 	switch {
 	case len(found) == 0:
 		return nil, fmt.Errorf("%s has no parts that it could be for: NAME:OWNER/REPO is for github", name)
-	case !repository.MatchString(scope) || strings.HasSuffix(strings.ToLower(scope), ".git") || len(scope) > 200:
+	case !isRepository(scope):
 		return nil, fmt.Errorf("%q is no repository: write it as OWNER/REPO, without .git", scope)
 	}
 	return found, nil
@@ -96,7 +101,7 @@ func (s *Services) of(name string, own []Binding) (found []Binding) {
 	for _, list := range [][]Binding{own, s.Bindings} {
 		for _, b := range list {
 			if b.Secret == name || b.Secret == name+"-account" {
-				b.Hosts, b.Methods, b.Paths = slices.Clone(b.Hosts), slices.Clone(b.Methods), slices.Clone(b.Paths)
+				b.Hosts, b.Methods, b.Paths, b.DeniedPaths = slices.Clone(b.Hosts), slices.Clone(b.Methods), slices.Clone(b.Paths), slices.Clone(b.DeniedPaths)
 				found = append(found, b)
 			}
 		}

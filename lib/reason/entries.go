@@ -57,9 +57,12 @@ var entries = []Entry{
 
 	{CredentialUsed, "A credential was put into a request.", ""},
 	{CredentialScope, "The request presents a credential's placeholder for a method or path that the credential is not for.", "Widen methods or paths in the credential's binding."},
+	{CredentialMint, "The request presents a credential's placeholder where the service makes or shows credentials, or gives others access; the binding of that service leaves such paths out, since what is got there outlives the sandbox.", "Do it outside of the sandbox, or write a [[binding]] of your own for the credential, without denied_paths."},
+	{GraphQLScope, "The credential is for one repository, and the GraphQL request is not one that is known to be about that repository alone.", "Use the REST API (gh api repos/OWNER/REPO/…), or, to let the whole credential be used, name it without a repository."},
+	{MethodOverride, "The request asks by its query or its form to be taken for one of another method, and the credential is for some methods alone; or its form is too large to be looked through for that.", "Send the method itself, and forms of at most 64 KiB, or JSON."},
 	{PlaceholderElsewhere, "A credential's placeholder was presented to a host, or in a header, that the credential is not bound to. It was passed on as it is and is worth nothing.", ""},
 	{SecretEcho, "The server sent a credential back. The guest got the placeholder in its place, or the connection was ended.", ""},
-	{EchoUnreadable, "The server compressed an answer in which a credential would have to be found, though it was asked not to.", ""},
+	{EchoUnreadable, "The server compressed an answer in which a credential would have to be found, though it was asked not to, said so or not, or sends on a websocket what is no plain message.", ""},
 	{SecretUnavailable, "A credential could not be read.", "See what sb-run says about it, or try it with sb-run secret check."},
 	{SecretUnusable, "A credential is shorter than 8 bytes, longer than 16 KiB, or holds bytes that no header can carry.", "Set it again, with sb-run secret set."},
 	{HostMisdirected, "The request is for another host than the one that the connection was opened to and whose certificate was verified.", "Open a connection to that host."},

@@ -79,6 +79,9 @@ const (
 const (
 	CredentialUsed       Code = "credential-used"
 	CredentialScope      Code = "credential-scope"
+	CredentialMint       Code = "credential-mint"
+	GraphQLScope         Code = "graphql-scope"
+	MethodOverride       Code = "method-override"
 	PlaceholderElsewhere Code = "placeholder-elsewhere"
 	SecretEcho           Code = "secret-echo"
 	EchoUnreadable       Code = "echo-unreadable"

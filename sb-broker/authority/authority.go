@@ -18,11 +18,13 @@ import (
 	"time"
 )
 
-// How long certificates are valid. A guest's clock may be behind by two days.
+// How long certificates are valid. A guest's clock may be wrong by a day at least, and
+// the host's may be set right meanwhile.
 const (
 	leafTime   = 24 * time.Hour
 	renewTime  = leafTime / 2
 	behindTime = 48 * time.Hour
+	aheadTime  = 48 * time.Hour
 	ownTime    = 10 * 365 * 24 * time.Hour // the key ends with the process, whatever this says
 )
 
@@ -93,7 +95,7 @@ func (a *Authority) Leaf(name string) (*tls.Certificate, error) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if c := a.leaves[name]; c != nil && c.Leaf.NotAfter.Sub(a.now()) > renewTime {
+	if c := a.leaves[name]; c != nil && c.Leaf.NotAfter.Sub(a.now()) > aheadTime+renewTime && c.Leaf.NotBefore.Before(a.now().Add(-renewTime)) {
 		return c, nil
 	}
 	c, err := a.sign(name)
@@ -113,7 +115,7 @@ func (a *Authority) sign(name string) (*tls.Certificate, error) {
 		SerialNumber: serial(),
 		DNSNames:     []string{name},
 		NotBefore:    a.now().Add(-behindTime),
-		NotAfter:     a.now().Add(leafTime),
+		NotAfter:     a.now().Add(leafTime + aheadTime),
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}

@@ -33,7 +33,7 @@ func TestE18Authority(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for at, ok := range map[time.Duration]bool{0: true, -47 * time.Hour: true, 23 * time.Hour: true, -49 * time.Hour: false, 25 * time.Hour: false} {
+	for at, ok := range map[time.Duration]bool{0: true, -47 * time.Hour: true, 71 * time.Hour: true, -49 * time.Hour: false, 73 * time.Hour: false} {
 		if err := verify(a, leaf.Leaf, "api.example", time.Now().Add(at)); (err == nil) != ok {
 			t.Errorf("at %v: %v", at, err)
 		}
@@ -47,6 +47,31 @@ func TestE18Authority(t *testing.T) {
 	a.now = func() time.Time { return time.Now().Add(13 * time.Hour) }
 	if again, _ := a.Leaf("api.example"); again == leaf {
 		t.Error("a leaf is not renewed")
+	}
+}
+
+// TestClockOff: a guest whose clock is a day behind or ahead believes the certificate,
+// also when the host's is set right by a day, whichever way, while the sandbox runs.
+func TestClockOff(t *testing.T) {
+	a, err := New([]string{"api.example"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const day = 24 * time.Hour
+	for _, host := range []time.Duration{0, 11 * time.Hour, day, -day, 0} {
+		a.now = func() time.Time { return time.Now().Add(host) }
+		leaf, err := a.Leaf("api.example")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, guest := range []time.Duration{0, -day, day} {
+			if err := verify(a, leaf.Leaf, "api.example", a.now().Add(guest)); err != nil {
+				t.Errorf("the host off by %v, the guest by %v: %v", host, guest, err)
+			}
+		}
+		if err := verify(a, leaf.Leaf, "api.example", a.now().Add(5*day)); err == nil {
+			t.Error("it is good for ever")
+		}
 	}
 }
 

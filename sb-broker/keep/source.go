@@ -43,7 +43,9 @@ func (k *keeper) fromSource(ctx context.Context, s binding.Source) ([]byte, erro
 	return nil, errors.New("there is no such source")
 }
 
-// fromPath reads a file of the user's. One that others may read is no secret.
+// fromPath reads a file of the user's. One that others may read is no secret: as ssh
+// does, it is refused. What root or another user has made readable for this one is
+// theirs to know.
 func fromPath(ctx context.Context, path string) ([]byte, error) {
 	if rest, ok := strings.CutPrefix(path, "~/"); ok {
 		home, err := os.UserHomeDir()
@@ -61,7 +63,18 @@ func fromPath(ctx context.Context, path string) ([]byte, error) {
 			return nil, err
 		}
 		defer f.Close()
-		return io.ReadAll(io.LimitReader(f, most))
+		st, err := f.Stat()
+		if err != nil {
+			return nil, err
+		}
+		if owner, ok := st.Sys().(*syscall.Stat_t); ok && int(owner.Uid) == os.Getuid() && st.Mode().IsRegular() && st.Mode().Perm()&0o077 != 0 {
+			return nil, say.WithHint(fault{"failed", fmt.Errorf("%s can be read by others (mode %#o)", path, st.Mode().Perm())}, "chmod 600 %s", path)
+		}
+		text, err := io.ReadAll(io.LimitReader(f, most))
+		if err == nil && len(text) == 0 && st.Mode()&fs.ModeNamedPipe != 0 {
+			return nil, fault{"missing", fmt.Errorf("%s is a FIFO that nobody writes to", path)}
+		}
+		return text, err
 	})
 }
 

@@ -170,7 +170,7 @@ func (c *counter) Accept() (net.Conn, error) {
 
 // page says what the server saw of the request.
 func page(w http.ResponseWriter, r *http.Request) {
-	if redirects(w, r) {
+	if git(w, r) || redirects(w, r) {
 		return
 	}
 	n, _ := io.Copy(io.Discard, r.Body)
