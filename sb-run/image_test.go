@@ -48,7 +48,7 @@ func TestImageFails(t *testing.T) {
 	}{
 		{"pull-fails", "img", []string{"image"}, []string{
 			"sb-image: error: pull: it is broken\nsb-image: hint: mend it\n",
-			"sb-run: error: img is no profile (there is: shell); tried as an image: sb-image pull img failed (its message is above)\nsb-run: hint: sb-run shell runs a shell in this directory\n"}},
+			"sb-run: error: img is no profile (there is: claude, codex, copilot, gemini, opencode, pi, shell); tried as an image: sb-image pull img failed (its message is above)\nsb-run: hint: sb-run shell runs a shell in this directory\n"}},
 		{"pull-fails", "registry.example:5000/a/b:c", []string{"image"}, []string{
 			"sb-image: error: pull: it is broken\nsb-image: hint: mend it\n",
 			"sb-run: error: registry.example:5000/a/b:c: sb-image pull registry.example:5000/a/b:c failed (its message is above)\n", "!profile"}},

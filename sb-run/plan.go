@@ -161,7 +161,7 @@ func manifestPlan(o *options, c *config) (*plan, error) {
 			m.Rules.Deny = append(m.Rules.Deny, d)
 		}
 	}
-	if err := checkRules(m.Rules,
+	if err := checkRules(
 		rule.Source{Origin: o.target, Allow: m.Rules.Allow, Deny: m.Rules.Deny},
 		rule.Source{Origin: c.path, Deny: c.Rules.Deny},
 	); err != nil {
@@ -195,7 +195,13 @@ func addRules(m *manifest.Manifest, o *options, c *config, p *profile.Profile) e
 		m.Rules.Allow = append(m.Rules.Allow, r.Allow...)
 		m.Rules.Deny = append(m.Rules.Deny, r.Deny...)
 	}
-	return checkRules(m.Rules,
+	if p.From == "" { // what is built in needs no warning
+		if _, err := rule.Load(rule.Source{Origin: "profile " + o.target, Allow: p.Rules.Allow, Deny: p.Rules.Deny}); err != nil {
+			return err
+		}
+		p = &profile.Profile{}
+	}
+	return checkRules(
 		rule.Source{Origin: "profile " + o.target, Allow: p.Rules.Allow, Deny: p.Rules.Deny},
 		rule.Source{Origin: c.path, Allow: c.Rules.Allow, Deny: c.Rules.Deny},
 		rule.Source{Origin: "--allow", Allow: o.rules.Allow},
@@ -204,7 +210,7 @@ func addRules(m *manifest.Manifest, o *options, c *config, p *profile.Profile) e
 }
 
 // checkRules has the error of a bad rule name where it came from.
-func checkRules(all manifest.Rules, sources ...rule.Source) error {
+func checkRules(sources ...rule.Source) error {
 	set, err := rule.Load(sources...)
 	if err != nil {
 		return err

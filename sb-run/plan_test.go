@@ -84,7 +84,7 @@ func TestConfig(t *testing.T) {
 		"disk = \"1000\"\n":     file + ": disk: 1000b is no whole number of megabytes",
 		"disk = \"2t\"\n":       file + ": disk: 2t is not between 1g and 1t",
 		"memory = \"900t\"\n":   file + ": memory: 900t is more than the ",
-		"[images]\nx = \"y\"\n": file + ": images: \"x\" is no profile (there is: shell)\n",
+		"[images]\nx = \"y\"\n": file + ": images: \"x\" is no profile (there is: claude, codex, copilot, gemini, opencode, pi, shell)\n",
 		"[rules]\nallow = [\"a.example, b.example\"]\n":  file + ": ",
 		"[rules]\ndeny = [\"https://bad.example/\"]\n":   file + ": ",
 		"[rules]\ndeny = [\"*.example\", \"a b\"]\n":     file + ": ",

@@ -253,7 +253,7 @@ func TestBrokerCertificate(t *testing.T) {
 	}
 	s.does("sb-broker", "")
 	s.does("sb-vm", "cannot-prepare")
-	s.run("img", "--secret", "anthropic", "--", "true").want(t, 125, `prepare the guest for its secrets: it says "trust a certificate: the disk is full\x1b[2J"`)
+	s.run("img", "--secret", "anthropic", "--", "true").want(t, 125, `prepare the guest: it says "trust a certificate: the disk is full\x1b[2J"`)
 }
 
 // TestSecretInShare: a source that the guest could read or change is none.

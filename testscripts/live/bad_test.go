@@ -28,7 +28,7 @@ func TestBadInput(t *testing.T) {
 		args []string
 		want string // of stderr
 	}{
-		{"unknown target", []string{"128", "129"}, []string{"nosuch"}, `nosuch is no profile \(there is: shell\); tried as an image: .*\n.*hint:`},
+		{"unknown target", []string{"128", "129"}, []string{"nosuch"}, `nosuch is no profile \(there is: claude, codex, copilot, gemini, opencode, pi, shell\); tried as an image: .*\n.*hint:`},
 		{"a bare name is Docker Hub's", []string{"124", "125", "127"}, []string{"debian"}, `docker\.io.*library/debian.*latest|index\.docker\.io`},
 		{"a qualified name is taken as it is", []string{"126"}, []string{"registry.example.test:5000/a/b:c"}, `registry\.example\.test:5000`},
 		{"bad rule", []string{"A19"}, []string{imageRef, "--allow", "example.com, github.com"}, `--allow: .*','.*\n.*hint:`},
