@@ -61,7 +61,8 @@ func run(args []string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", *file, err)
 	}
-	debug.SetGCPercent(25)    // many connections hold little each
+	debug.SetGCPercent(25) // many connections hold little each
+	debug.SetMemoryLimit(memoryLimit)
 	log.SetOutput(io.Discard) // net/http logs there what servers say, which may be a secret
 	if err := confineSelf(); err != nil {
 		return err
@@ -146,6 +147,9 @@ func (b *broker) serve(w wires) (err error) {
 	if err := fd.Ready(w.ready, say.Version); err != nil {
 		return err
 	}
+	done := make(chan struct{})
+	defer close(done)
+	go b.flows.relieve(done)
 	go func() { ends <- b.take() }()
 	select {
 	case <-fd.Leash(w.leash):
