@@ -98,8 +98,8 @@ func (f *flow) fetch(r *http.Request, p plan) (values []string, leave func(), no
 func (f *flow) noteElsewhere(r *http.Request, p plan) {
 	for _, s := range f.b.sites {
 		for _, b := range s.bindings {
-			if s == f.site && p.has(b.header) {
-				continue
+			if slices.ContainsFunc(p, func(o *bound) bool { return o.header == b.header && (s == f.site || o.Placeholder == b.Placeholder) }) {
+				continue // it was replaced
 			}
 			for _, all := range r.Header {
 				for _, v := range all {
