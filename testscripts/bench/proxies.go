@@ -135,16 +135,10 @@ http {
 	if err := os.WriteFile(filepath.Join(dir, "nginx.conf"), []byte(config), 0o600); err != nil {
 		return nil, err
 	}
-	cmd := exec.Command("nginx", "-c", filepath.Join(dir, "nginx.conf"), "-e", filepath.Join(dir, "nginx.log"))
-	cmd.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin")
-	if p, err := exec.LookPath("nginx"); err != nil {
-		cmd.Path = "/usr/sbin/nginx"
-	} else {
-		cmd.Path = p
-	}
+	cmd := exec.Command("sh", "-c", `PATH=$PATH:/usr/sbin; exec nginx "$@"`, "nginx", "-c", filepath.Join(dir, "nginx.conf"), "-e", filepath.Join(dir, "nginx.log"))
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start nginx: %w (make deps installs it)", err)
+		return nil, fmt.Errorf("start nginx: %w", err)
 	}
 	p := &proxy{name: "nginx", pid: cmd.Process.Pid, trust: trust,
 		dial: func() (net.Conn, error) { return net.Dial("tcp", at) },
@@ -156,7 +150,7 @@ http {
 		time.Sleep(20 * time.Millisecond)
 	}
 	p.stop()
-	return nil, errors.New("nginx does not listen")
+	return nil, errors.New("nginx does not listen (make deps installs it)")
 }
 
 // startBroker runs sb-broker, and plays its gate and its keeper.
