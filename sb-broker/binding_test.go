@@ -65,6 +65,23 @@ func TestE13SameSecret(t *testing.T) {
 	w.has("note placeholder-elsewhere anthropic")
 }
 
+// A secret that goes to two hosts by two bindings, with one placeholder, is no
+// stranger at either.
+func TestE13TwoBindings(t *testing.T) {
+	both(t, func(t *testing.T, http2 bool) {
+		one, two := anthropic(), anthropic()
+		two.Hosts = []string{"api2.example"}
+		w := start(t, echo, one, two)
+		c := w.client(http2)
+		w.passes(c, request("GET", "/", nil))
+		w.hasNot("note placeholder-elsewhere")
+		r := request("GET", "/", nil)
+		r.Header.Set("X-Api-Key", "mine "+placeholder+"2")
+		w.ask(c, r)
+		w.has("note placeholder-elsewhere anthropic")
+	})
+}
+
 // TestFormats: a credential is written as its binding says, however its client
 // wrote the placeholder.
 func TestFormats(t *testing.T) {

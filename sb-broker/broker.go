@@ -24,15 +24,11 @@ const (
 	maxHead       = 64 << 10 // bytes of a head, of either side
 	maxFields     = 200      // of a head
 	maxStreams    = 100      // requests at a time on a connection
-	maxAnswers    = 2048     // and on all of them
+	maxAnswers    = 1024     // and on all of them
 	headTime      = 10 * time.Second
 	handshakeTime = 10 * time.Second // each
 	idleTime      = 10 * time.Minute // between two requests
-	streamBuffer  = 128 << 10        // what of a guest's request may wait, by HTTP/2
-	connBuffer    = 1 << 20          // and of all on a connection
-	farStream     = 1 << 20          // what of a server's answer may, which comes from afar
-	farConn       = 2 << 20
-	smallAnswer   = 64 << 10 // an answer up to this size keeps its length when it is looked through
+	smallAnswer   = 64 << 10         // an answer up to this size keeps its length when it is looked through
 )
 
 // broker serves the connections that the gate hands it.
@@ -42,8 +38,8 @@ type broker struct {
 	ca     *authority.Authority
 	wire   *handover.Wire
 	keeper *keeper
-	client *http.Transport
 	values values
+	flows  *flows
 	warned sync.Map // what was said once
 
 	answering atomic.Int64 // requests
@@ -54,9 +50,7 @@ func newBroker(credentials []binding.Binding, roots *x509.CertPool) (*broker, er
 	if err != nil {
 		return nil, err
 	}
-	b := &broker{sites: sites, roots: roots}
-	b.client = newClient()
-	return b, nil
+	return &broker{sites: sites, roots: roots, flows: newFlows()}, nil
 }
 
 // take serves connections until the wire ends.
@@ -98,6 +92,12 @@ func (b *broker) handle(c handover.Conn) reason.Code {
 		f.say(audit.Deny, reason.BrokerAbsent, c.Name)
 		return reason.BrokerAbsent
 	}
+	var room bool
+	if f.windows, room = b.flows.enter(f); !room {
+		f.say(audit.Deny, reason.MemoryBudget, "")
+		return reason.MemoryBudget
+	}
+	defer b.flows.leave(f)
 	return f.serve()
 }
 
@@ -115,7 +115,7 @@ func (b *broker) warn(what string, format string, args ...any) {
 
 // newClient is how servers are spoken to: by HTTP/2 where that was agreed on, and
 // with nothing asked or undone that the guest did not ask for.
-func newClient() *http.Transport {
+func newClient(w windows) *http.Transport {
 	p := new(http.Protocols)
 	p.SetHTTP1(true)
 	p.SetHTTP2(true)
@@ -125,7 +125,7 @@ func newClient() *http.Transport {
 		MaxResponseHeaderBytes: maxHead,
 		ExpectContinueTimeout:  time.Second,
 		Protocols:              p,
-		HTTP2:                  &http.HTTP2Config{MaxReceiveBufferPerStream: farStream, MaxReceiveBufferPerConnection: farConn},
+		HTTP2:                  w.far(),
 	}
 }
 

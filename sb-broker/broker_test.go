@@ -22,6 +22,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -58,8 +59,9 @@ type world struct {
 	trust  *x509.CertPool // what the guest trusts: the sandbox's authority
 	server *httptest.Server
 	hands  *hands
-	port   uint16 // that the guest dialled
-	pem    []byte // trust as a file
+	port   uint16        // that the guest dialled
+	pem    []byte        // trust as a file
+	held   atomic.Uint64 // what the broker has in use
 
 	mu      sync.Mutex
 	next    uint64
@@ -118,7 +120,7 @@ func startTLS(t testing.TB, config *tls.Config, handler http.HandlerFunc, bindin
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.b = b
+	w.b, b.flows.live = b, w.held.Load
 	gates, brokers := pair(t, "broker", fd.Dgram)
 	keepers, mine := pair(t, "secrets", fd.Stream)
 	leash, farLeash := pair(t, "leash", fd.Stream)

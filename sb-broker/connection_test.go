@@ -7,9 +7,14 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
+
+	"sb/lib/fd"
+	"sb/lib/handover"
+	"sb/lib/reason"
 )
 
 // upgrade asks for another protocol.
@@ -214,7 +219,7 @@ func TestE17Proxy(t *testing.T) {
 	t.Setenv("HTTPS_PROXY", "http://127.0.0.1:1")
 	t.Setenv("https_proxy", "http://127.0.0.1:1")
 	w := start(t, echo, anthropic())
-	if got, err := w.b.client.Proxy, error(nil); got != nil || err != nil {
+	if newClient(wide).Proxy != nil {
 		t.Error("the broker asks for a proxy")
 	}
 	c := w.client(false)
@@ -345,4 +350,28 @@ func TestE9Mixed(t *testing.T) {
 		}
 		guest.Close()
 	}
+}
+
+// TestHandedFiles: what is no connection is none, and the other half is closed.
+func TestHandedFiles(t *testing.T) {
+	w := start(t, echo, anthropic())
+	for _, bad := range []string{"guest", "upstream"} {
+		near, far := pair(t, bad, fd.Stream)
+		null, err := os.Open(os.DevNull)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := handover.Conn{Name: apiName, At: mustAddrPort("192.0.2.1:443"), Guest: null, Upstream: far}
+		if bad == "upstream" {
+			c.Guest, c.Upstream = far, null
+		}
+		if why := w.b.handle(c); why != reason.DescriptorsOut {
+			t.Errorf("no %s: %s", bad, why)
+		}
+		near.SetReadDeadline(time.Now().Add(10 * time.Second))
+		if _, err := near.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("no %s: the other half: %v", bad, err)
+		}
+	}
+	w.passes(w.client(true), request("GET", "/", nil))
 }

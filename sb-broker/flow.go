@@ -30,9 +30,11 @@ type flow struct {
 	upstream *serverConn
 	secure   *tls.Conn // on upstream
 	server   *http.ClientConn
+	windows  windows
 	requests *requests    // of HTTP/1; nil: it is HTTP/2
 	retire   func()       // has the guest open another connection for what it asks next
 	limit    atomic.Int64 // requests at a time that the server takes by HTTP/2
+	moved    atomic.Int64 // when a byte of the guest's side has, in ns
 	closed   chan struct{}
 	closing  sync.Once
 
@@ -42,6 +44,9 @@ type flow struct {
 
 	switchedOver bool // to a websocket: its end is no request's
 }
+
+// touch notes that a byte has moved.
+func (f *flow) touch() { f.moved.Store(time.Now().UnixNano()) }
 
 // say has the gate write a line about the flow. The error is that it was not told.
 func (f *flow) say(v audit.Verdict, why reason.Code, what string) error {
@@ -68,7 +73,7 @@ func (f *flow) begin() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.active++
-	return f.b.answering.Add(1) <= maxAnswers
+	return f.b.answering.Add(1) <= maxAnswers && !f.b.flows.full()
 }
 
 func (f *flow) finish() {
@@ -82,6 +87,20 @@ func (f *flow) finish() {
 type guestConn struct {
 	net.Conn
 	f *flow
+}
+
+// Read implements net.Conn.
+func (c *guestConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.f.touch()
+	return n, err
+}
+
+// Write implements net.Conn.
+func (c *guestConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	c.f.touch()
+	return n, err
 }
 
 // Close implements net.Conn.
@@ -120,7 +139,7 @@ func (f *flow) serve() reason.Code {
 		return why
 	}
 	ctx := context.WithValue(context.Background(), handedKey{}, f.secure)
-	server, err := f.b.client.NewClientConn(ctx, "https", f.site.name+":443")
+	server, err := newClient(f.windows).NewClientConn(ctx, "https", f.site.name+":443")
 	if err != nil {
 		f.b.warn(f.site.name+" client", "%s: speak HTTP to it: %v", f.site.name, err)
 		return reason.UpstreamFailed
@@ -223,7 +242,7 @@ func (f *flow) answer(guest *tls.Conn) {
 		IdleTimeout:                  idleTime,
 		MaxHeaderBytes:               maxHead,
 		Protocols:                    p,
-		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerStream: streamBuffer, MaxReceiveBufferPerConnection: connBuffer},
+		HTTP2:                        f.windows.near(),
 		ErrorLog:                     log.New(io.Discard, "", 0),
 	}
 	var c net.Conn = guest

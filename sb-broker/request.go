@@ -131,6 +131,7 @@ func (f *flow) rewrite(pr *httputil.ProxyRequest, p plan, values []string) {
 	out.URL.Scheme, out.URL.Host = "https", f.site.name
 	out.URL.RawQuery = pr.In.URL.RawQuery // as it was sent
 	out.Host = strings.ToLower(pr.In.Host)
+	out.Trailer = nil // without a body net/http would wait for one
 	if len(pr.In.Trailer) > 0 && out.Body != nil {
 		out.Trailer = pr.In.Trailer.Clone()
 		if len(p) > 0 {
@@ -139,6 +140,7 @@ func (f *flow) rewrite(pr *httputil.ProxyRequest, p plan, values []string) {
 		out.Body = &trailed{out.Body, pr.In, out.Trailer}
 	}
 	out.Header.Del("Host")
+	trim(out.Header)
 	out.Header.Set("Accept-Encoding", "identity") // what comes back is looked through
 	for _, name := range []string{"Grpc-Accept-Encoding", "Connect-Accept-Encoding"} {
 		if out.Header.Get(name) != "" {
@@ -159,6 +161,16 @@ func (f *flow) rewrite(pr *httputil.ProxyRequest, p plan, values []string) {
 	}
 	if len(p) > 0 {
 		drop(out.Header, overrides)
+	}
+}
+
+// trim takes the blanks around values away: HTTP/2 has them pass, though they are no
+// part of a value, and servers differ.
+func trim(h http.Header) {
+	for _, values := range h {
+		for i, v := range values {
+			values[i] = strings.Trim(v, " \t")
+		}
 	}
 }
 
@@ -223,6 +235,7 @@ func (t *trailed) Read(p []byte) (int, error) {
 		for name := range t.announced {
 			t.announced[name] = t.in.Trailer[name]
 		}
+		trim(t.announced)
 	}
 	return n, err
 }

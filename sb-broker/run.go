@@ -12,6 +12,7 @@ import (
 	"slices"
 	"syscall"
 
+	"sb/lib/ctl"
 	"sb/lib/fd"
 	"sb/lib/handover"
 	"sb/lib/manifest"
@@ -21,7 +22,7 @@ import (
 
 // wires are the descriptors that the broker was given.
 type wires struct {
-	broker, secrets, caOut, ready, leash *os.File
+	broker, secrets, caOut, ctl, ready, leash *os.File
 }
 
 func run(args []string) error {
@@ -31,6 +32,7 @@ func run(args []string) error {
 	broker := flags.Int("broker", -1, "sb-gate: a datagram socket (descriptor `N`)")
 	secrets := flags.Int("secrets", -1, "the keeper: a stream socket (descriptor `N`)")
 	caOut := flags.Int("ca-out", -1, "where to write the certificate that the guest must trust (descriptor `N`)")
+	control := flags.Int("ctl", -1, "sb-run: a stream socket (descriptor `N`)")
 	ready := flags.Int("ready", -1, "where to say that it is ready (descriptor `N`)")
 	leash := flags.Int("leash", -1, "ends the broker when it ends: a pipe (descriptor `N`)")
 	roots := flags.StringArray("roots", nil, "take these authorities for servers besides the system's (PEM `FILE`)")
@@ -43,7 +45,7 @@ func run(args []string) error {
 	if *file == "" || *broker < 0 || *secrets < 0 {
 		return say.WithHint(say.Usage("sb-broker needs --manifest, --broker and --secrets"), "sb-run starts it; by hand, see the EXAMPLES of sb-broker(1)")
 	}
-	w, err := take(*broker, *secrets, *caOut, *ready, *leash)
+	w, err := take(map[string]int{"broker": *broker, "secrets": *secrets, "ca-out": *caOut, "ctl": *control, "ready": *ready, "leash": *leash})
 	if err != nil {
 		return err
 	}
@@ -59,7 +61,8 @@ func run(args []string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", *file, err)
 	}
-	debug.SetGCPercent(25)    // many connections hold little each
+	debug.SetGCPercent(25) // many connections hold little each
+	debug.SetMemoryLimit(memoryLimit)
 	log.SetOutput(io.Discard) // net/http logs there what servers say, which may be a secret
 	if err := confineSelf(); err != nil {
 		return err
@@ -68,24 +71,24 @@ func run(args []string) error {
 }
 
 // take claims the descriptors and closes every other that was inherited.
-func take(broker, secrets, caOut, ready, leash int) (w wires, err error) {
+func take(given map[string]int) (w wires, err error) {
 	for _, t := range []struct {
 		to       **os.File
 		name     string
-		n        int
 		kind     fd.Kind
 		optional bool
 	}{
-		{&w.broker, "broker", broker, fd.Dgram, false},
-		{&w.secrets, "secrets", secrets, fd.Stream, false},
-		{&w.caOut, "ca-out", caOut, fd.Output, true},
-		{&w.ready, "ready", ready, fd.Output, true},
-		{&w.leash, "leash", leash, fd.Pipe, true},
+		{&w.broker, "broker", fd.Dgram, false},
+		{&w.secrets, "secrets", fd.Stream, false},
+		{&w.caOut, "ca-out", fd.Output, true},
+		{&w.ctl, "ctl", fd.Stream, true},
+		{&w.ready, "ready", fd.Output, true},
+		{&w.leash, "leash", fd.Pipe, true},
 	} {
-		if t.optional && t.n < 0 {
+		if t.optional && given[t.name] < 0 {
 			continue
 		}
-		if *t.to, err = fd.Take(t.name, t.n, t.kind); err != nil {
+		if *t.to, err = fd.Take(t.name, given[t.name], t.kind); err != nil {
 			return w, err
 		}
 	}
@@ -115,7 +118,7 @@ func loadRoots(files []string) (*x509.CertPool, error) {
 // takes over the descriptors of w.
 func (b *broker) serve(w wires) (err error) {
 	defer func() {
-		for _, f := range []*os.File{w.secrets, w.caOut, w.ready, w.leash} {
+		for _, f := range []*os.File{w.secrets, w.caOut, w.ctl, w.ready, w.leash} {
 			if f != nil {
 				f.Close()
 			}
@@ -132,10 +135,21 @@ func (b *broker) serve(w wires) (err error) {
 	if err := b.publish(w.caOut); err != nil {
 		return err
 	}
+	ends := make(chan error, 2)
+	if w.ctl != nil {
+		c, err := ctl.NewConn(w.ctl)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		go func() { ends <- control(c) }()
+	}
 	if err := fd.Ready(w.ready, say.Version); err != nil {
 		return err
 	}
-	ends := make(chan error, 1)
+	done := make(chan struct{})
+	defer close(done)
+	go b.flows.relieve(done)
 	go func() { ends <- b.take() }()
 	select {
 	case <-fd.Leash(w.leash):
@@ -143,10 +157,31 @@ func (b *broker) serve(w wires) (err error) {
 	case <-signals:
 		return nil
 	case err := <-ends:
-		if errors.Is(err, io.EOF) {
+		if errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
 			return nil
 		}
 		return err
+	}
+}
+
+// control answers sb-run, which asks whether the broker is alive, until its end of
+// the wire is closed.
+func control(c *ctl.Conn) error {
+	for {
+		m, files, err := c.Receive()
+		if err != nil {
+			return err
+		}
+		for _, f := range files {
+			f.Close()
+		}
+		answer, wrong := ctl.Message{{Key: "ok", Value: "alive"}}, error(nil)
+		if m.Get("ask") != "alive" {
+			wrong = fmt.Errorf("no such question: %q", m.Get("ask"))
+		}
+		if err := c.Answer(answer, wrong); err != nil {
+			return err
+		}
 	}
 }
 

@@ -79,9 +79,29 @@ func (s *sandbox) startBroker(e *ending, b *broker) (*child, *ctl.Conn, error) {
 	if stop(); err != nil {
 		return nil, nil, err
 	}
-	r, w, err := os.Pipe()
+	c, conn, err := s.startBehind(b, secrets.far)
 	if err != nil {
 		keeper.kill()
+		return nil, nil, err
+	}
+	go b.together(keeper, c)
+	return c, conn, nil
+}
+
+// startBehind starts the broker of a keeper that is ready.
+func (s *sandbox) startBehind(b *broker, secrets *os.File) (*child, *ctl.Conn, error) {
+	control, err := newPair("ctl", fd.Stream)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer control.far.Close()
+	conn, err := ctl.NewConn(control.near)
+	if err != nil {
+		return nil, nil, err
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		conn.Close()
 		return nil, nil, fmt.Errorf("start sb-broker: %w", err)
 	}
 	defer w.Close()
@@ -89,15 +109,14 @@ func (s *sandbox) startBroker(e *ending, b *broker) (*child, *ctl.Conn, error) {
 	for _, file := range s.plan.roots {
 		cmd.Args = append(cmd.Args, "--roots", homePath(file))
 	}
-	c, err := start("sb-broker", cmd, s.leash.far, wire{"broker", b.wire.far}, wire{"secrets", secrets.far}, wire{"ca-out", w})
+	c, err := start("sb-broker", cmd, s.leash.far, wire{"broker", b.wire.far}, wire{"secrets", secrets}, wire{"ca-out", w}, wire{"ctl", control.far})
 	if err != nil {
 		r.Close()
-		keeper.kill()
+		conn.Close()
 		return nil, nil, err
 	}
 	go b.takeCertificate(r, c)
-	go b.together(keeper, c)
-	return c, nil, nil
+	return c, conn, nil
 }
 
 func (s *sandbox) startKeeper(b *broker, secrets *os.File) (*child, error) {

@@ -38,9 +38,7 @@ func (p *part) begin(ready chan<- error) error {
 	}
 	p.mu.Lock()
 	p.child, p.conn, p.answers = c, conn, make(chan ctl.Message, 1)
-	if conn != nil {
-		go listen(conn, p.answers, p.event)
-	}
+	go listen(conn, p.answers, p.event)
 	stopping := p.stopping
 	p.mu.Unlock()
 	if stopping {
@@ -101,7 +99,7 @@ func (p *part) ask(hurry context.Context, m ctl.Message, files ...*os.File) (ctl
 	}
 }
 
-// The supervision of sb-gate and sb-dns. The question is asked at one tick; at
+// The supervision of a part. The question is asked at one tick; at
 // the third after it, at most two seconds after the tool stopped, it is taken
 // for dead. Ticks are counted, not time, so that a tool is not blamed for what
 // this process did not see while it was stopped itself.
@@ -142,9 +140,6 @@ func (p *part) watch(e *ending, note func(c *child, again bool)) error {
 				c.kill() // it can be told nothing any more
 			}
 		case <-tick.C:
-			if p.conn == nil {
-				continue // it has no ctl wire: only its end tells
-			}
 			if answer == nil {
 				answer, missed = p.alive(), 0
 			} else if missed++; missed == maxMissed {

@@ -99,11 +99,12 @@ func shellChild(t *testing.T, text string) *child {
 	return c
 }
 
-// TestPartDies: a gate or resolver that dies, however, is started again; the log
-// says so and the run goes on.
+// TestPartDies: a gate, resolver or broker that dies, however, is started again; the
+// log says so and the run goes on.
 func TestPartDies(t *testing.T) {
 	t.Parallel()
-	for _, tool := range []string{"sb-gate", "sb-dns"} {
+	meanwhile := map[string]string{"sb-gate": "were reset", "sb-dns": "go on", "sb-broker": "to the hosts of its secrets were reset"}
+	for _, tool := range []string{"sb-gate", "sb-dns", "sb-broker"} {
 		for _, c := range []struct {
 			does string
 			sig  syscall.Signal
@@ -120,7 +121,7 @@ func TestPartDies(t *testing.T) {
 				t.Parallel()
 				s := newStage(t)
 				s.does(tool, c.does, "")
-				r := s.start(s.cmd("img", "--", "sh", "-c", untilFile))
+				r := s.start(s.cmd("img", "--secret", "anthropic", "--", "sh", "-c", untilFile))
 				r.untilUp()
 				first := s.starts(tool)[0]
 				told := time.Now()
@@ -133,7 +134,7 @@ func TestPartDies(t *testing.T) {
 				}
 				r.until("the word of it", func() bool { return strings.Contains(r.errs.String(), "is started again") })
 				s.goOn()
-				r.wait().want(t, 7, "sb-run: warning: "+tool+" died ("+c.how+") and is started again; open connections of the sandbox "+map[string]string{"sb-gate": "were reset", "sb-dns": "go on"}[tool]+"\n", "!error")
+				r.wait().want(t, 7, "sb-run: warning: "+tool+" died ("+c.how+") and is started again; open connections of the sandbox "+meanwhile[tool]+"\n", "!error")
 				second := s.starts(tool)[1]
 				if n := len(s.starts(tool)); n != 2 {
 					t.Errorf("it was started %d times", n)
@@ -143,7 +144,7 @@ func TestPartDies(t *testing.T) {
 						t.Errorf("descriptor %d was %s and is %s", n, what, same)
 					}
 				}
-				reason := map[string]string{"sb-gate": "gate-died", "sb-dns": "dns-died"}[tool]
+				reason := map[string]string{"sb-gate": "gate-died", "sb-dns": "dns-died", "sb-broker": "broker-died"}[tool]
 				if log := s.log(); strings.Count(log, " - "+reason+" - by=sb\n") != 1 {
 					t.Errorf("audit log:\n%s", log)
 				}
@@ -155,7 +156,7 @@ func TestPartDies(t *testing.T) {
 // differs reports whether the descriptor is one that each start has anew.
 func differs(args []string, n int) bool {
 	for _, a := range args {
-		for _, flag := range []string{"ctl", "ready"} {
+		for _, flag := range []string{"ctl", "ready", "secrets", "ca-out"} {
 			if a == fmt.Sprintf("--%s=%d", flag, n) {
 				return true
 			}

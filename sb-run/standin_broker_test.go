@@ -66,7 +66,7 @@ func (s *standIn) broker(ready *os.File) error {
 	if s.will("dies-when-ready") {
 		return errors.New("it broke")
 	}
-	return s.wait()
+	return s.obey()
 }
 
 // prepare answers for a guest that is prepared, or that cannot be.

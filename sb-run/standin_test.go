@@ -192,6 +192,11 @@ func (s *standIn) part(ready *os.File) error {
 		s.files["frames"].WriteString("a frame")
 		s.files["dns"].WriteString("a record")
 	}
+	return s.obey()
+}
+
+// obey answers sb-run until it is told to end.
+func (s *standIn) obey() error {
 	ended := make(chan error, 1)
 	control := s.files["ctl"]
 	if control == nil {

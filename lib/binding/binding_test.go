@@ -63,6 +63,39 @@ func TestBindings(t *testing.T) {
 	if err := many.Check(); err == nil {
 		t.Errorf("%d hosts pass", len(many.Hosts))
 	}
+	many.Hosts = many.Hosts[:1]
+	for range maxList {
+		many.Methods = append(many.Methods, "GET")
+		many.Paths = append(many.Paths, "/1", "/2", "/3", "/4")
+	}
+	if err := many.Check(); err != nil {
+		t.Errorf("%d methods, %d paths: %v", len(many.Methods), len(many.Paths), err)
+	}
+	one := many
+	if one.Methods = append(one.Methods, "GET"); one.Check() == nil {
+		t.Errorf("%d methods pass", len(one.Methods))
+	}
+	if many.Paths = append(many.Paths, "/5"); many.Check() == nil {
+		t.Errorf("%d paths pass", len(many.Paths))
+	}
+}
+
+// TestSettings: what beside the bindings is refused of a configuration.
+func TestSettings(t *testing.T) {
+	for text, want := range map[string]string{
+		"[source]\na = \"env:A\"\n[store]\nkind = \"file\"":    "",
+		"[source]\n\"a b\" = \"env:A\"":                        "no name of a secret",
+		"[store]\nkind = \"paper\"":                            "neither keychain nor file",
+		"[store]\nkind = \"keychain\"\n[source]\na = \"fd:3\"": "",
+	} {
+		var s Settings
+		if _, err := toml.Decode(text, &s); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		if err := s.Check(); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
 }
 
 // TestSourceVectors: every vector of testdata/sources.txt.

@@ -52,6 +52,13 @@ func homes(t *testing.T) (env []string, state string) {
 	return env, filepath.Join(dir, "state", "sb")
 }
 
+// configure writes its configuration, if it has one.
+func (b box) configure(t *testing.T, state string) {
+	if b.config != "" {
+		writeConfig(t, filepath.Join(filepath.Dir(filepath.Dir(state)), "config", "sb"), b.config)
+	}
+}
+
 // args are sb-run's for the box: a small machine with the probe and the world's
 // CA at /world.
 // cold has the machines boot. They are restored from memory else, as a user's.
@@ -78,9 +85,7 @@ func run(t *testing.T, b box) *result {
 	t.Helper()
 	env, state := homes(t)
 	env = append(env, b.env...)
-	if b.config != "" {
-		writeConfig(t, filepath.Join(filepath.Dir(filepath.Dir(state)), "config", "sb"), b.config)
-	}
+	b.configure(t, state)
 	program := sbRun()
 	if b.bin != "" {
 		program = filepath.Join(b.bin, "sb-run")

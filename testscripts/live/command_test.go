@@ -101,7 +101,8 @@ type started struct {
 func start(t *testing.T, b box) *started {
 	t.Helper()
 	env, state := homes(t)
-	return startIn(t, b, env, state)
+	b.configure(t, state)
+	return startIn(t, b, append(env, b.env...), state)
 }
 
 // startIn is start with directories that were made before.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"sb/lib/audit"
+	"sb/testscripts/world"
 )
 
 const waiting = `echo up; sleep 1000`
@@ -147,6 +148,72 @@ func TestPartDies(t *testing.T) {
 			res.logs(t, `close tcp allowed\.example\.org 45\.67\.0\.10:80 done `)
 		})
 	}
+}
+
+// TestBrokerDies: a dead or stuck broker is started again. What it was answering ends
+// with an error, in the log too, and a request made meanwhile waits or fails; one that
+// is answered was given the value.
+func TestBrokerDies(t *testing.T) {
+	t.Parallel()
+	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {
+		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
+			claim(t, "fail-closed")
+			r, w, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer w.Close()
+			s := start(t, box{config: secretConfig(), env: []string{"SB_TEST_SECRET=" + aSecret}, stdin: r, script: `echo up
+{ curl -sv --http1.1 -H "Content-Length: 100" -d x https://keys.example.org/seen 2>/tmp/held; echo "the held one: $?"; } &
+until grep -q '^> POST' /tmp/held; do sleep 0.1; done; echo begun
+while read n; do
+  until curl -sS --max-time 40 -H "Authorization: Bearer $MINE" https://keys.example.org/seen/$n; do sleep 0.2; done; echo "done $n"
+done`})
+			s.until("a request in the middle", func() bool { return strings.Contains(s.out.String(), "begun") })
+			fmt.Fprintln(w, "before")
+			s.until("another", func() bool { return strings.Contains(s.out.String(), "done before") })
+			old := s.brokerPid()
+			syscall.Kill(old, sig)
+			told := time.Now()
+			fmt.Fprintln(w, "after")
+			s.until("the end of the one in the middle", func() bool { return strings.Contains(s.out.String(), "the held one: ") })
+			if d := time.Since(told); d > 15*time.Second {
+				t.Errorf("it ended after %v", d)
+			}
+			s.until("the one after", func() bool { return strings.Contains(s.out.String(), "done after") })
+			if now := s.brokerPid(); now == old {
+				t.Error("the broker is the old one")
+			}
+			w.Close()
+			r.Close()
+			if code := s.wait(30 * time.Second); code != 0 {
+				t.Errorf("exit code %d", code)
+			}
+			s.gone(t)
+			value := "authorization " + world.Digest("Bearer "+aSecret) + "\n"
+			if out := s.out.String(); strings.Count(out, value) != 2 || strings.Count(out, "authorization ") != 2 || strings.Contains(out, "the held one: 0") {
+				t.Errorf("the guest saw\n%s", out)
+			}
+			res := &result{t: t, audit: readAudit(t, s.state)}
+			res.logs(t, `note run \S+ - broker-died - by=sb`)
+			res.logs(t, `deny broker keys\.example\.org \S+ broker-died `)
+			res.logs(t, `close tcp keys\.example\.org \S+ broker-died `)
+		})
+	}
+}
+
+// brokerPid is the process of the broker, which has its keeper's name.
+func (s *started) brokerPid() int {
+	s.t.Helper()
+	for _, p := range s.processes() {
+		if f := strings.Fields(p); len(f) > 2 && filepath.Base(f[1]) == "sb-broker" && f[2] != "keep" {
+			pid, _ := strconv.Atoi(f[0])
+			return pid
+		}
+	}
+	s.t.Fatalf("no broker among %q", s.processes())
+	return 0
 }
 
 func hasPid(processes []string, pid int) bool {

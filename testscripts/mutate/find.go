@@ -42,8 +42,9 @@ var notRefusals = map[string]bool{
 	"ConnectFailed": true, "ConnectRefused": true, "ConnectTimeout": true, "ConnectUnreachable": true, "Explain": true, "Code": true,
 }
 
-// find returns the refusals of a package, in the order of the source.
-func find(pkg string) (all []refusal, err error) {
+// find returns the refusals of a package, in the order of the source: byError, those
+// that say what is wrong in words are some too.
+func find(pkg string, byError bool) (all []refusal, err error) {
 	files, err := filepath.Glob(filepath.Join(pkg, "*.go"))
 	if err != nil {
 		return nil, err
@@ -64,6 +65,9 @@ func find(pkg string) (all []refusal, err error) {
 		}
 		add := func(cond ast.Expr, body []ast.Stmt) {
 			code := refuses(body)
+			if code == "" && byError && saysError(body) {
+				code = "an error"
+			}
 			if cond == nil || code == "" {
 				return
 			}
@@ -77,8 +81,8 @@ func find(pkg string) (all []refusal, err error) {
 			case *ast.SwitchStmt:
 				if n.Tag == nil {
 					for _, s := range n.Body.List {
-						if c := s.(*ast.CaseClause); len(c.List) == 1 {
-							add(c.List[0], c.Body)
+						for _, cond := range s.(*ast.CaseClause).List {
+							add(cond, s.(*ast.CaseClause).Body)
 						}
 					}
 				}
@@ -89,8 +93,7 @@ func find(pkg string) (all []refusal, err error) {
 	return all, nil
 }
 
-// refuses returns the reason of a refusal that a branch itself names, or whose
-// refusal is an error of the rules' grammar.
+// refuses returns the reason of a refusal that a branch itself names.
 func refuses(body []ast.Stmt) (code string) {
 	for _, s := range body {
 		switch s.(type) {
@@ -112,4 +115,20 @@ func refuses(body []ast.Stmt) (code string) {
 		})
 	}
 	return code
+}
+
+// saysError says whether a branch itself returns an error that it makes.
+func saysError(body []ast.Stmt) (says bool) {
+	for _, s := range body {
+		if ret, ok := s.(*ast.ReturnStmt); ok {
+			ast.Inspect(ret, func(n ast.Node) bool {
+				if sel, ok := n.(*ast.SelectorExpr); ok {
+					x, _ := sel.X.(*ast.Ident)
+					says = says || x != nil && (x.Name == "fmt" && sel.Sel.Name == "Errorf" || x.Name == "errors" && sel.Sel.Name == "New")
+				}
+				return true
+			})
+		}
+	}
+	return says
 }

@@ -1,7 +1,8 @@
-// Mutate takes each refusal of the gate, the resolver and the rules out in turn
-// and runs the tests that cover it: one of them must fail. A refusal is a branch
+// Mutate takes each refusal of the gate, the resolver, the broker and the rules out in
+// turn and runs the tests that cover it: one of them must fail. A refusal is a branch
 // (an if, or a case of a switch without a tag) that names a reason code of a
-// refusal; taken out, its condition is never true.
+// refusal, or in lib/binding one that returns an error; taken out, its condition is
+// never true.
 //
 //	mutate [-run PATTERN] [PACKAGE…]      PATTERN matches FILE:LINE
 //
@@ -33,7 +34,9 @@ var tests = []struct{ pkg, by []string }{
 	{[]string{"sb-gate/frame"}, []string{"./sb-gate/frame", "./sb-gate"}},
 	{[]string{"sb-gate/hello"}, []string{"./sb-gate/hello", "./sb-gate"}},
 	{[]string{"lib/http1"}, []string{"./lib/http1", "./sb-gate", "./sb-broker"}},
+	{[]string{"lib/binding"}, []string{"./lib/binding"}},
 	{[]string{"sb-broker"}, []string{"./sb-broker"}},
+	{[]string{"sb-broker/keep"}, []string{"./sb-broker/keep"}},
 	{[]string{"sb-dns"}, []string{"./sb-dns"}},
 	{[]string{"sb-gate"}, []string{"./sb-gate"}},
 }
@@ -63,7 +66,7 @@ func run(pattern *regexp.Regexp, only []string) (bad int, err error) {
 		if len(only) > 0 && !contains(only, t.pkg[0]) {
 			continue
 		}
-		refusals, err := find(t.pkg[0])
+		refusals, err := find(t.pkg[0], t.pkg[0] == "lib/binding")
 		if err != nil {
 			return 0, err
 		}

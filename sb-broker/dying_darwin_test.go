@@ -1,0 +1,5 @@
+package main
+
+import "syscall"
+
+func dyingWithUs() *syscall.SysProcAttr { return nil }
