@@ -1,7 +1,6 @@
 package main
 
 import (
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -51,7 +50,7 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	pool, err := loadRoots(*roots)
+	pool, err := authority.Roots(*roots)
 	if err != nil {
 		return err
 	}
@@ -90,25 +89,6 @@ func take(broker, secrets, caOut, ready, leash int) (w wires, err error) {
 		}
 	}
 	return w, fd.CloseRest()
-}
-
-// loadRoots reads the authorities that servers are verified by: the system's, and
-// those of files. They are read once, since no file can be opened later.
-func loadRoots(files []string) (*x509.CertPool, error) {
-	pool, err := x509.SystemCertPool()
-	if err != nil {
-		return nil, fmt.Errorf("read the system's certificate authorities: %w", err)
-	}
-	for _, f := range files {
-		text, err := os.ReadFile(f)
-		if err != nil {
-			return nil, fmt.Errorf("read certificate authorities: %w", err)
-		}
-		if !pool.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("read certificate authorities: %s holds no certificate in PEM", f)
-		}
-	}
-	return pool, nil
 }
 
 // serve takes connections until a wire, the leash or a signal ends the broker. It
