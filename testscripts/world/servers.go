@@ -18,6 +18,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -38,6 +39,9 @@ var Names = map[string]string{
 	"b.example":            CDN,
 }
 
+// VendorNames lead to Vendors: the hosts of the clients that tests run whole.
+var VendorNames = []string{"api.anthropic.com", "platform.claude.com", "api.openai.com", "auth.openai.com", "chatgpt.com", "generativelanguage.googleapis.com"}
+
 // served is what the servers have seen.
 type served struct {
 	mu      sync.Mutex
@@ -56,7 +60,7 @@ func serve(dir string) error {
 		}
 	}
 	lines := []string{"link set lo up", "addr add 10.99.0.2/24 dev sb-world", "link set sb-world up"}
-	for _, a := range []string{Nameserver, CDN, Other, Never, Office} {
+	for _, a := range []string{Nameserver, CDN, Other, Never, Vendors, Office} {
 		lines = append(lines, "addr add "+a+"/32 dev lo")
 	}
 	for _, l := range lines {
@@ -93,7 +97,7 @@ func (s *served) listen(dir string) error {
 		return err
 	}
 	go s.dnsTCP(stream)
-	tlsConfig, ca, err := certificates()
+	tlsConfig, ca, err := Certificates("*.example.org", "example.org", "*.example.net", "*.example.com")
 	if err != nil {
 		return err
 	}
@@ -220,8 +224,8 @@ func echoUDP(c net.PacketConn) {
 	}
 }
 
-// certificates makes a CA and a server certificate for every name of the world.
-func certificates() (*tls.Config, []byte, error) {
+// Certificates makes a CA, in PEM, and what a server of those names needs.
+func Certificates(names ...string) (*tls.Config, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, nil, err
@@ -232,8 +236,7 @@ func certificates() (*tls.Config, []byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	leaf := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "world"}, NotBefore: ca.NotBefore, NotAfter: ca.NotAfter,
-		DNSNames: []string{"*.example.org", "example.org", "*.example.net", "*.example.com"}}
+	leaf := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "world"}, NotBefore: ca.NotBefore, NotAfter: ca.NotAfter, DNSNames: names}
 	for _, a := range []string{CDN, Other, Office} {
 		leaf.IPAddresses = append(leaf.IPAddresses, net.ParseIP(a))
 	}
@@ -278,6 +281,9 @@ func (s *served) answer(q []byte, stream bool) []byte {
 	addr, known := Names[name]
 	if !known && strings.HasSuffix("."+name, ".example.org") {
 		addr = CDN
+	}
+	if slices.Contains(VendorNames, name) {
+		addr = Vendors
 	}
 	code := dnsmessage.RCodeSuccess
 	if addr == "" {
