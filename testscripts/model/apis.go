@@ -67,14 +67,14 @@ var openai = api{
 				Content, Output json.RawMessage
 			}
 			Tools []struct {
-				Type, Name string
+				Name       string
 				Parameters schema
 			}
 		}
 		err = json.Unmarshal(body, &q)
 		t.stream = q.Stream
 		for _, o := range q.Tools {
-			if o.Type == "function" {
+			if o.Name != "" { // or it is the vendor's own, such as a search
 				t.tools = append(t.tools, tool{o.Name, o.Parameters})
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"time"
 )
 
 // Task is what one client is led through.
@@ -32,6 +33,7 @@ type Task struct {
 
 // Request is what the server saw of one request.
 type Request struct {
+	Time                      time.Time // when it came
 	Host, Method, Path, Query string
 	Header                    http.Header
 	Tools                     []string `json:",omitempty"` // that the client offers
@@ -73,7 +75,7 @@ func (s *Server) Note(r *http.Request, status int) {
 }
 
 func requestOf(r *http.Request) Request {
-	return Request{Host: r.Host, Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, Header: r.Header.Clone(), Step: -1}
+	return Request{Time: time.Now(), Host: r.Host, Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, Header: r.Header.Clone(), Step: -1}
 }
 
 func (s *Server) note(q Request, status int) {

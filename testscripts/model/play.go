@@ -81,7 +81,9 @@ func (a Action) shell() string {
 	case "write":
 		return fmt.Sprintf("printf %%s %s >%s", quote(a.New), quote(a.Path))
 	case "edit":
-		return fmt.Sprintf(`OLD=%s NEW=%s perl -0pi -e 's/\Q$ENV{OLD}\E/$ENV{NEW}/' %s`, quote(a.Old), quote(a.New), quote(a.Path))
+		// In place: a new file would be another's, with other rights.
+		return fmt.Sprintf(`OLD=%s NEW=%s perl -0777 -e 'open F, "+<", $ARGV[0] or die $!; $_ = <F>; s/\Q$ENV{OLD}\E/$ENV{NEW}/ or die "not there"; seek F, 0, 0; truncate F, 0; print F $_' %s`,
+			quote(a.Old), quote(a.New), quote(a.Path))
 	}
 	return a.Command
 }
