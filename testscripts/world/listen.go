@@ -22,9 +22,12 @@ func Listen(addr string) (net.Listener, error) {
 	}
 	done := make(chan result)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with its network
+		// The thread is of that network from now on, and must neither run anything else
+		// nor end: what it has started ends with it (Pdeathsig), such as the servers.
+		runtime.LockOSThread()
 		l, err := listenIn(fmt.Sprintf("/proc/%d/ns/net", pid), addr)
 		done <- result{l, err}
+		select {}
 	}()
 	r := <-done
 	return r.l, r.err
