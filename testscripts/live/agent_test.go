@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"sb/lib/audit"
+	"sb/lib/reason"
 	"sb/testscripts/model"
 )
 
@@ -32,10 +34,10 @@ const agentScript = `
 printf '%%s%%s' control- in-a-file >/root/planted
 env "PLANTED=$(printf '%%s%%s' control- in-an-environment)" sleep 1000 & planted=$!
 ( heap=$(printf '%%s%%s' control- in-a-heap); while [ -d /proc/$planted ]; do sleep 1; done; echo "$heap" >/dev/null ) &
-mkdir -p /home/agent; chown 1000:1000 /home/agent
-echo "== variable"; echo "$%s"
+mkdir -p $HOME; chown -R 1000:1000 $HOME
+echo "== placeholder"; %s
 echo up
-setpriv --reuid=1000 --regid=1000 --clear-groups env HOME=/home/agent USER=agent TERM=dumb sh -c '%s' </dev/null >said 2>&1 &
+setpriv --reuid=1000 --regid=1000 --clear-groups env USER=agent TERM=dumb sh -c '%s' </dev/null >said 2>&1 &
 agent=$!
 read -r next; sync; echo "== synced"
 read -r next
@@ -67,7 +69,7 @@ func bugFix(dir string) []model.Action {
 // agentRun is a client's run in a sandbox.
 type agentRun struct {
 	secret        string // of sb-run
-	variable      string // which of the guest's has the placeholder
+	shows         string // shows the placeholder, in sh in the guest
 	command       string // of the client in the guest, in sh without '
 	header, value string // what its server must see
 	url           string // of a turn of its conversation
@@ -94,19 +96,12 @@ func (a agentRun) play(t *testing.T, config string) *result {
 	defer orders.Close()
 	env, state := homes(t)
 	writeConfig(t, filepath.Join(filepath.Dir(filepath.Dir(state)), "config", "sb"), config)
-	s := startIn(t, box{flags: []string{"--memory=1g", "-v", clientsDir() + ":/clients:ro", "-w", work, "--secret", a.secret}, stdin: stdin,
-		script: fmt.Sprintf(agentScript, a.variable, a.command, hidden[:7], hidden[7:])}, append(env, a.env...), state)
+	s := startIn(t, box{flags: []string{"--memory=1g", "-e", "HOME=/home/agent", "-v", clientsDir() + ":/clients:ro", "-w", work, "--secret", a.secret}, stdin: stdin,
+		script: fmt.Sprintf(agentScript, a.shows, a.command, hidden[:7], hidden[7:])}, append(env, a.env...), state)
 	began := time.Now()
-	select {
-	case <-waits:
-	case <-s.ended:
-		t.Fatal("the sandbox ended before the client's last step")
-	case <-time.After(runTime):
-		said, _ := os.ReadFile(filepath.Join(work, "said"))
-		t.Fatalf("the client's last step did not come in %v; it says\n%s\nthe servers saw%s", runTime, said, shown(theVendors(t).Seen()))
-	}
+	awaitLast(t, s, waits, work)
 	t.Logf("the client was at its last step after %v", time.Since(began).Round(100*time.Millisecond))
-	placeholder, _, _ := strings.Cut((&result{t: t, stdout: s.out.String()}).section("variable"), "\n")
+	placeholder, _, _ := strings.Cut((&result{t: t, stdout: s.out.String()}).section("placeholder"), "\n")
 	searchOutside(t, s, orders, placeholder)
 	fmt.Fprintln(orders, "search")
 	s.until("a search inside", func() bool { return strings.Contains(s.out.String(), "== searched") })
@@ -119,6 +114,23 @@ func (a agentRun) play(t *testing.T, config string) *result {
 	a.checkServers(t, placeholder)
 	checkGuest(t, r, work)
 	return r
+}
+
+// awaitLast waits for the client's last step as long as its servers hear of it.
+func awaitLast(t *testing.T, s *started, waits chan bool, work string) {
+	t.Helper()
+	for heard := -1; heard < len(theVendors(t).Seen()); {
+		heard = len(theVendors(t).Seen())
+		select {
+		case <-waits:
+			return
+		case <-s.ended:
+			t.Fatal("the sandbox ended before the client's last step")
+		case <-time.After(runTime):
+		}
+	}
+	said, _ := os.ReadFile(filepath.Join(work, "said"))
+	t.Fatalf("nothing was heard of the client for %v; it says\n%s\nthe servers saw%s", runTime, said, shown(theVendors(t).Seen()))
 }
 
 // bugDir is a workspace with the bug, for whoever has whatever uid in the guest.
@@ -224,7 +236,12 @@ func checkGuest(t *testing.T, r *result, work string) {
 	if found := words(hidden).inTree(t, work); len(found) > 0 {
 		t.Errorf("a secret is in the workspace: %v", found)
 	}
-	r.logsNot(t, ` deny broker `)
+	for _, l := range r.audit {
+		// A handshake that the client gave up is not one that was refused.
+		if l.Gate == audit.Broker && l.Verdict == audit.Deny && l.Reason != reason.GuestHandshake {
+			t.Errorf("the client was refused what it does of itself: %s", l)
+		}
+	}
 }
 
 // hidden are the forms of the hidden word among what was found.

@@ -82,7 +82,7 @@ func TestClaudeKey(t *testing.T) {
 	command := claudeCommand(t)
 	key := "sk-ant-api03-" + hidden + "-the-key-of-claude"
 	config := keepSecret(t, "anthropic", key)
-	agentRun{secret: "anthropic", variable: "ANTHROPIC_API_KEY", command: "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1 " + command, header: "x-api-key", value: key, url: claudeURL}.play(t, config)
+	agentRun{secret: "anthropic", shows: `echo "$ANTHROPIC_API_KEY"`, command: "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1 " + command, header: "x-api-key", value: key, url: claudeURL}.play(t, config)
 }
 
 // TestClaudeSignIn: the same with the sign-in of Claude Code on this host, which has
@@ -99,7 +99,7 @@ func TestClaudeSignIn(t *testing.T) {
 	home := t.TempDir()
 	hostAgents(t, home, map[string]string{".claude/.credentials.json": `{"claudeAiOauth":{"accessToken":"` + old + `","refreshToken":"` + oldRefresh +
 		`","expiresAt":1700000000000,"scopes":["user:inference","user:profile"],"subscriptionType":"max"},"other":"` + hidden + `-of-another"}`})
-	r := agentRun{secret: "claude", variable: "CLAUDE_CODE_OAUTH_TOKEN", command: command, header: "Authorization", value: "Bearer " + now, url: claudeURL,
+	r := agentRun{secret: "claude", shows: `echo "$CLAUDE_CODE_OAUTH_TOKEN"`, command: command, header: "Authorization", value: "Bearer " + now, url: claudeURL,
 		env: []string{"HOME=" + home, "CLAUDE_CONFIG_DIR="}}.play(t, fmt.Sprintf("[broker]\nroots = [%q]\n", v.roots))
 	r.logs(t, `allow tcp platform\.claude\.com \S+ token-refresh`)
 	if n := len(v.with(old)) + len(v.with(oldRefresh)) + len(v.with(nowRefresh)); n > 0 {
@@ -128,13 +128,42 @@ func TestClaudeSignIn(t *testing.T) {
 	}
 }
 
+// codexCommand is Codex's for one order: with a model whose tools are described by
+// schemas, bodies that are not compressed, and nothing fetched on the side.
+func codexCommand(t *testing.T) string {
+	return clients["codex"].in(t) + ` exec --skip-git-repo-check --dangerously-bypass-approvals-and-sandbox --disable enable_request_compression --disable plugins --disable apps -c analytics.enabled=false -m gpt-5.5 "` + order + `"`
+}
+
 // TestCodexKey: Codex does the task too. It asks for a websocket first, and then
 // speaks HTTP/2.
 func TestCodexKey(t *testing.T) {
 	t.Parallel()
 	claim(t, "codex", "secret")
-	command := clients["codex"].in(t) + ` exec --skip-git-repo-check --dangerously-bypass-approvals-and-sandbox -m gpt-5.5 "` + order + `"`
+	command := codexCommand(t)
 	key := "sk-proj-" + hidden + "-the-key-of-codex"
 	config := keepSecret(t, "openai", key)
-	agentRun{secret: "openai", variable: "CODEX_API_KEY", command: command, header: "Authorization", value: "Bearer " + key, url: "https://api.openai.com/v1/responses"}.play(t, config)
+	agentRun{secret: "openai", shows: `echo "$CODEX_API_KEY"`, command: command, header: "Authorization", value: "Bearer " + key, url: "https://api.openai.com/v1/responses"}.play(t, config)
+}
+
+// TestCodexSignIn: the same with the sign-in of Codex on this host, by a file of
+// placeholders in the guest. The client asks which accounts there are, and finds the one
+// that it was told of.
+func TestCodexSignIn(t *testing.T) {
+	t.Parallel()
+	claim(t, "codex", "sign-in")
+	command := codexCommand(t)
+	token, account := hidden+"-the-token-of-codex", hidden+"-the-account"
+	v := theVendors(t)
+	home := t.TempDir()
+	hostAgents(t, home, map[string]string{".codex/auth.json": `{"auth_mode":"chatgpt","OPENAI_API_KEY":null,"tokens":{"id_token":"` + hidden + `-id","access_token":"` + token +
+		`","refresh_token":"` + hidden + `-refresh","account_id":"` + account + `"}}`})
+	r := agentRun{secret: "codex", shows: `grep -o "\"access_token\":\"[^\"]*" $HOME/.codex/auth.json | cut -d\" -f4`, command: command,
+		header: "Authorization", value: "Bearer " + token, url: "https://chatgpt.com/backend-api/codex/responses",
+		env: []string{"HOME=" + home, "CODEX_HOME="}}.play(t, fmt.Sprintf("[broker]\nroots = [%q]\n", v.roots))
+	for _, q := range v.with(token) {
+		if got := q.Header.Get("ChatGPT-Account-ID"); q.Step >= 0 && len(q.Tools) > 0 && got != account {
+			t.Errorf("a turn is for the account %q", got)
+		}
+	}
+	r.logs(t, ` note broker chatgpt\.com \S+ secret-echo `)
 }

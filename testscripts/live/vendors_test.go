@@ -5,6 +5,8 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"fmt"
+	"io"
+	"log"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -49,8 +51,9 @@ var startVendors = sync.OnceValues(func() (*vendors, error) {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST platform.claude.com/v1/oauth/token", v.token)
+	mux.HandleFunc("GET chatgpt.com/backend-api/wham/accounts/check", v.accounts)
 	mux.Handle("/", v.Server)
-	server := &http.Server{Handler: mux, TLSConfig: config}
+	server := &http.Server{Handler: mux, TLSConfig: config, ErrorLog: log.New(io.Discard, "", 0)}
 	go server.ServeTLS(l, "", "")
 	return v, nil
 })
@@ -83,6 +86,12 @@ func (v *vendors) token(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	json.NewEncoder(w).Encode(g)
+	v.Note(r, http.StatusOK)
+}
+
+// accounts says that there is the one that is asked for, as Codex wants it said.
+func (v *vendors) accounts(w http.ResponseWriter, r *http.Request) {
+	fmt.Fprintf(w, `{"accounts":[{"id":%q,"workspace_backend_origin":"https://chatgpt.com","account_routing_override":"NO_CONSTRAINT"}]}`, r.Header.Get("ChatGPT-Account-ID"))
 	v.Note(r, http.StatusOK)
 }
 
