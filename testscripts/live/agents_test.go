@@ -41,6 +41,11 @@ func hostAgents(t *testing.T, home string, files map[string]string) {
 	}
 }
 
+// hostEnv is what has clients, and sb, look for the user's files in that home.
+func hostEnv(home string) []string {
+	return []string{"HOME=" + home, "CLAUDE_CONFIG_DIR=", "CODEX_HOME="}
+}
+
 // ownSecrets puts an empty store of secrets over that of the shared images, for these
 // tests and nobody else: their mounts are their own.
 var ownSecrets = sync.OnceValue(func() error {
@@ -48,13 +53,14 @@ var ownSecrets = sync.OnceValue(func() error {
 	return errors.Join(os.MkdirAll(dir, 0o700), syscall.Mount("secrets", dir, "tmpfs", 0, "mode=0700"))
 })
 
-// keepSecret keeps a secret as a user does, for a run with this configuration.
-func keepSecret(t *testing.T, name, value string) (config string) {
+// keepSecret keeps a secret as a user does, for a run with that home and this
+// configuration.
+func keepSecret(t *testing.T, name, value string) (home, config string) {
 	t.Helper()
 	if err := ownSecrets(); err != nil {
 		t.Fatalf("make a store of secrets: %v", err)
 	}
-	home := t.TempDir()
+	home = t.TempDir()
 	hostAgents(t, home, map[string]string{"sb-key": hidden + "-the-passphrase"})
 	config = fmt.Sprintf("[store]\nkind = \"file\"\nkey = \"file:%s/sb-key\"\n[broker]\nroots = [%q]\n", home, theVendors(t).roots)
 	env, state := homes(t)
@@ -64,7 +70,7 @@ func keepSecret(t *testing.T, name, value string) (config string) {
 	if out, err := set.CombinedOutput(); err != nil {
 		t.Fatalf("keep the secret: %v\n%s", err, out)
 	}
-	return config
+	return home, config
 }
 
 const claudeURL = "https://api.anthropic.com/v1/messages"
@@ -81,8 +87,9 @@ func TestClaudeKey(t *testing.T) {
 	claim(t, "claude", "secret")
 	command := claudeCommand(t)
 	key := "sk-ant-api03-" + hidden + "-the-key-of-claude"
-	config := keepSecret(t, "anthropic", key)
-	agentRun{secret: "anthropic", shows: `echo "$ANTHROPIC_API_KEY"`, command: "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1 " + command, header: "x-api-key", value: key, url: claudeURL}.play(t, config)
+	home, config := keepSecret(t, "anthropic", key)
+	agentRun{secret: "anthropic", shows: `echo "$ANTHROPIC_API_KEY"`, command: "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1 " + command, header: "x-api-key", value: key, url: claudeURL,
+		env: hostEnv(home)}.play(t, config)
 }
 
 // TestClaudeSignIn: the same with the sign-in of Claude Code on this host, which has
@@ -100,7 +107,7 @@ func TestClaudeSignIn(t *testing.T) {
 	hostAgents(t, home, map[string]string{".claude/.credentials.json": `{"claudeAiOauth":{"accessToken":"` + old + `","refreshToken":"` + oldRefresh +
 		`","expiresAt":1700000000000,"scopes":["user:inference","user:profile"],"subscriptionType":"max"},"other":"` + hidden + `-of-another"}`})
 	r := agentRun{secret: "claude", shows: `echo "$CLAUDE_CODE_OAUTH_TOKEN"`, command: command, header: "Authorization", value: "Bearer " + now, url: claudeURL,
-		env: []string{"HOME=" + home, "CLAUDE_CONFIG_DIR="}}.play(t, fmt.Sprintf("[broker]\nroots = [%q]\n", v.roots))
+		env: hostEnv(home)}.play(t, fmt.Sprintf("[broker]\nroots = [%q]\n", v.roots))
 	r.logs(t, `allow tcp platform\.claude\.com \S+ token-refresh`)
 	if n := len(v.with(old)) + len(v.with(oldRefresh)) + len(v.with(nowRefresh)); n > 0 {
 		t.Errorf("%d requests had another token", n)
@@ -141,8 +148,9 @@ func TestCodexKey(t *testing.T) {
 	claim(t, "codex", "secret")
 	command := codexCommand(t)
 	key := "sk-proj-" + hidden + "-the-key-of-codex"
-	config := keepSecret(t, "openai", key)
-	agentRun{secret: "openai", shows: `echo "$CODEX_API_KEY"`, command: command, header: "Authorization", value: "Bearer " + key, url: "https://api.openai.com/v1/responses"}.play(t, config)
+	home, config := keepSecret(t, "openai", key)
+	agentRun{secret: "openai", shows: `echo "$CODEX_API_KEY"`, command: command, header: "Authorization", value: "Bearer " + key, url: "https://api.openai.com/v1/responses",
+		env: hostEnv(home)}.play(t, config)
 }
 
 // TestCodexSignIn: the same with the sign-in of Codex on this host, by a file of
@@ -159,7 +167,7 @@ func TestCodexSignIn(t *testing.T) {
 		`","refresh_token":"` + hidden + `-refresh","account_id":"` + account + `"}}`})
 	r := agentRun{secret: "codex", shows: `grep -o "\"access_token\":\"[^\"]*" $HOME/.codex/auth.json | cut -d\" -f4`, command: command,
 		header: "Authorization", value: "Bearer " + token, url: "https://chatgpt.com/backend-api/codex/responses",
-		env: []string{"HOME=" + home, "CODEX_HOME="}}.play(t, fmt.Sprintf("[broker]\nroots = [%q]\n", v.roots))
+		env: hostEnv(home)}.play(t, fmt.Sprintf("[broker]\nroots = [%q]\n", v.roots))
 	for _, q := range v.with(token) {
 		if got := q.Header.Get("ChatGPT-Account-ID"); q.Step >= 0 && len(q.Tools) > 0 && got != account {
 			t.Errorf("a turn is for the account %q", got)
