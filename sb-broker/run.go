@@ -1,7 +1,6 @@
 package main
 
 import (
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -53,7 +52,7 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	pool, err := loadRoots(*roots)
+	pool, err := authority.Roots(*roots)
 	if err != nil {
 		return err
 	}
@@ -93,25 +92,6 @@ func take(given map[string]int) (w wires, err error) {
 		}
 	}
 	return w, fd.CloseRest()
-}
-
-// loadRoots reads the authorities that servers are verified by: the system's, and
-// those of files. They are read once, since no file can be opened later.
-func loadRoots(files []string) (*x509.CertPool, error) {
-	pool, err := x509.SystemCertPool()
-	if err != nil {
-		return nil, fmt.Errorf("read the system's certificate authorities: %w", err)
-	}
-	for _, f := range files {
-		text, err := os.ReadFile(f)
-		if err != nil {
-			return nil, fmt.Errorf("read certificate authorities: %w", err)
-		}
-		if !pool.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("read certificate authorities: %s holds no certificate in PEM", f)
-		}
-	}
-	return pool, nil
 }
 
 // serve takes connections until a wire, the leash or a signal ends the broker. It

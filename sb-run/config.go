@@ -28,9 +28,6 @@ type config struct {
 
 	Secrets []string `toml:"secrets"` // what every sandbox is given, as by --secret
 	binding.Settings
-	Broker struct {
-		Roots []string `toml:"roots"` // files of authorities for servers, besides the system's
-	} `toml:"broker"`
 
 	path string
 }
@@ -86,11 +83,6 @@ func (c *config) check() error {
 	}
 	if err == nil {
 		err = c.Settings.Check()
-	}
-	for _, file := range c.Broker.Roots {
-		if err == nil && !filepath.IsAbs(homePath(file)) {
-			err = say.Usage("broker.roots: %q is not an absolute path", file)
-		}
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.path, err)

@@ -221,3 +221,13 @@ func TestCodexLogin(t *testing.T) {
 		}
 	}
 }
+
+// TestRoots: an authority's file is named by where it lies, whoever reads it.
+func TestRoots(t *testing.T) {
+	for file, want := range map[string]bool{"/etc/ca.pem": true, "~/ca.pem": true, "ca.pem": false, "~other/ca.pem": false, "": false} {
+		s := Settings{Broker: Servers{Roots: []string{file}}}
+		if err := s.Check(); (err == nil) != want {
+			t.Errorf("%q: %v", file, err)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package binding
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +14,13 @@ type Settings struct {
 	Bindings []Binding         `toml:"binding"`
 	Sources  map[string]Source `toml:"source"` // where the secret of a name is, if not in the store
 	Store    Store             `toml:"store"`
+	Broker   Servers           `toml:"broker"`
+}
+
+// Servers is what servers are verified by: those that requests go to, and those that
+// sign-ins are refreshed at.
+type Servers struct {
+	Roots []string `toml:"roots"` // files of authorities, besides the system's; ~/ is the home
 }
 
 // Store is where `set` keeps secrets.
@@ -36,6 +44,11 @@ func (s *Settings) Check() error {
 	for name := range s.Sources {
 		if !ValidSecret(name) {
 			return fmt.Errorf("source: %q is no name of a secret", name)
+		}
+	}
+	for _, file := range s.Broker.Roots {
+		if !filepath.IsAbs(file) && !strings.HasPrefix(file, "~/") {
+			return fmt.Errorf("broker.roots: %q is not an absolute path", file)
 		}
 	}
 	if !slices.Contains([]string{"", "keychain", "file"}, s.Store.Kind) {

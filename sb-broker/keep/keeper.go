@@ -78,7 +78,7 @@ func newKeeper() (*keeper, error) {
 		return nil, err
 	}
 	k.dir, err = dirs.Ensure(filepath.Join(data, "secrets"))
-	k.logins = hostLogins()
+	k.logins = hostLogins(k.settings.Broker.Roots)
 	return k, err
 }
 

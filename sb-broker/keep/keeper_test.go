@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -309,4 +310,28 @@ func readFull(c net.Conn, b []byte) (n int, err error) {
 		n += m
 	}
 	return n, err
+}
+
+// TestStoreTwoFirsts: who keeps the first secrets at the same time, under the same
+// passphrase, makes one key between them: all can be read afterwards.
+func TestStoreTwoFirsts(t *testing.T) {
+	k := testKeeper(t)
+	t.Setenv("KEEPER_TEST", "a long passphrase")
+	names := []string{"one", "two", "three"}
+	setter := func() *keeper {
+		return &keeper{settings: binding.Settings{Store: binding.Store{Kind: "file", Key: binding.Source{Kind: "env", Words: []string{"KEEPER_TEST"}}}},
+			services: k.services, dir: k.dir, keys: k.keys}
+	}
+	var setting sync.WaitGroup
+	for _, name := range names {
+		setting.Go(func() {
+			if _, err := setter().keep(t.Context(), name, []byte("the value of "+name)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	setting.Wait()
+	for _, name := range names {
+		wantRead(t, setter(), name, "the value of "+name)
+	}
 }

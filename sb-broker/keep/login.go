@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -50,8 +51,9 @@ func (t *tokens) good(now time.Time) bool {
 	return t.access != "" && (t.expires.IsZero() || now.Add(expiresSoon).Before(t.expires))
 }
 
-// hostLogins finds out where the clients keep their sign-ins.
-func hostLogins() logins {
+// hostLogins finds out where the clients keep their sign-ins. The servers that they
+// are refreshed at are verified by the authorities in the files too.
+func hostLogins(roots []string) logins {
 	home, err := os.UserHomeDir()
 	if err != nil {
 		return nil
@@ -63,12 +65,22 @@ func hostLogins() logins {
 	if codex == "" {
 		codex = filepath.Join(home, ".codex")
 	}
-	return logins{
+	roots = slices.Clone(roots)
+	for i, file := range roots {
+		if rest, ok := strings.CutPrefix(file, "~/"); ok {
+			roots[i] = filepath.Join(home, rest)
+		}
+	}
+	found := logins{
 		"claude": {client: "Claude Code", path: filepath.Join(claude, ".credentials.json"), how: "claude, and then /login",
 			at: claudeEndpoint, parse: parseClaude, item: "Claude Code-credentials", lockDir: claude + ".lock"},
 		"codex": {client: "Codex", path: filepath.Join(codex, "auth.json"), how: "codex login",
 			at: codexEndpoint, parse: parseCodex},
 	}
+	for _, l := range found {
+		l.at.roots = roots
+	}
+	return found
 }
 
 // accountOf is the sign-in that a secret belongs to.

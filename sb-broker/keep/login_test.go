@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"net"
@@ -80,7 +81,7 @@ func signedIn(t *testing.T, expires time.Time) *keeper {
 	t.Setenv("CLAUDE_CONFIG_DIR", "")
 	t.Setenv("CODEX_HOME", "")
 	k := testKeeper(t)
-	k.logins = hostLogins()
+	k.logins = hostLogins(nil)
 	writeLogin(t, home+"/.claude/.credentials.json", fmt.Sprintf(`{"claudeAiOauth":{"accessToken":"sk-ant-oat01-old","refreshToken":"sk-ant-ort01-old","expiresAt":%d,"scopes":["user:inference","user:profile"],"subscriptionType":"max","new":{"x":1}},"other":[1]}`, expires.UnixMilli()))
 	writeLogin(t, home+"/.codex/auth.json", fmt.Sprintf(`{"auth_mode":"chatgpt","OPENAI_API_KEY":null,"tokens":{"id_token":"i","access_token":%q,"refresh_token":"r-old","account_id":"account-1"},"last_refresh":"2026-01-01T00:00:00Z"}`, testJWT(expires, "old")))
 	return k
@@ -115,6 +116,36 @@ func TestLoginGood(t *testing.T) {
 	wantFault(t, k, "codex", "missing", "nobody is signed in")
 	writeLogin(t, k.logins["codex"].path, `not JSON sesame`)
 	wantFault(t, k, "codex", "failed", "its form is not understood")
+}
+
+// TestLoginRoots: the token server is verified by the authorities that the
+// configuration names; without them, one of its own is not believed, and nothing is
+// sent to it.
+func TestLoginRoots(t *testing.T) {
+	server := newTokenServer(t, func(w http.ResponseWriter, _ int64) {
+		fmt.Fprint(w, `{"access_token":"sk-ant-oat01-new","expires_in":3600}`)
+	})
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600)
+	for _, roots := range [][]string{nil, {file}, {file + ".missing"}} {
+		k := signedIn(t, time.Now().Add(-time.Minute))
+		l := k.logins["claude"]
+		l.at.url, l.at.roots = "https://example.com/v1/oauth/token", roots // the certificate's name
+		l.at.via = &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, network, server.Listener.Addr().String())
+		}}
+		switch {
+		case roots == nil:
+			wantFault(t, k, "claude", "expired", "certificate signed by unknown authority")
+		case roots[0] != file:
+			wantFault(t, k, "claude", "expired", "read certificate authorities")
+		default:
+			wantRead(t, k, "claude", "sk-ant-oat01-new")
+		}
+	}
+	if n := server.asked.Load(); n != 1 {
+		t.Errorf("it was asked %d times, want once", n)
+	}
 }
 
 // TestLoginRefresh: one that has expired is refreshed once, whoever asks at the same

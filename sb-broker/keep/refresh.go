@@ -3,6 +3,7 @@ package keep
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 
 	"sb/lib/audit"
 	"sb/lib/reason"
+	"sb/sb-broker/authority"
 )
 
 // endpoint is where a sign-in is refreshed.
@@ -26,6 +28,7 @@ type endpoint struct {
 	client string // the client's own id, which is public
 	form   func(t *tokens, client string) map[string]string
 	via    *http.Transport        // nil: the system's
+	roots  []string               // files of authorities that it is verified by, besides the system's
 	log    func(audit.Line) error // what is dialled is told here
 }
 
@@ -75,7 +78,11 @@ func (e endpoint) refresh(ctx context.Context, t *tokens) (r refreshed, err erro
 	req.Header.Set("Accept", "application/json")
 	var open sync.WaitGroup
 	defer open.Wait() // the line of its end is written before this is over
-	answer, err := e.httpClient(&open).Do(req)
+	client, err := e.httpClient(&open)
+	if err != nil {
+		return r, err
+	}
+	answer, err := client.Do(req)
 	if err != nil {
 		var wrapped *url.Error
 		if errors.As(err, &wrapped) {
@@ -115,10 +122,17 @@ func protocolError(text []byte) string {
 
 // httpClient follows no redirect: what is sent is for one server. No proxy of the
 // environment is asked: what is dialled is what the log says.
-func (e endpoint) httpClient(open *sync.WaitGroup) *http.Client {
+func (e endpoint) httpClient(open *sync.WaitGroup) (*http.Client, error) {
 	via := &http.Transport{}
 	if e.via != nil {
 		via = e.via.Clone()
+	}
+	if len(e.roots) > 0 {
+		pool, err := authority.Roots(e.roots)
+		if err != nil {
+			return nil, err
+		}
+		via.TLSClientConfig = &tls.Config{RootCAs: pool}
 	}
 	dial := via.DialContext
 	if dial == nil {
@@ -134,7 +148,7 @@ func (e endpoint) httpClient(open *sync.WaitGroup) *http.Client {
 	via.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 		return e.dial(ctx, dial, address, open)
 	}
-	return &http.Client{Transport: via, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &http.Client{Transport: via, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, nil
 }
 
 // dial opens a connection that is in the log, with its bytes.

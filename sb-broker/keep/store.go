@@ -96,7 +96,12 @@ func (k *keeper) forget(ctx context.Context, name, kind string) error {
 }
 
 // writeFile writes a file in full or not at all.
-func writeFile(path string, text []byte) error {
+func writeFile(path string, text []byte) error { return write(path, text, os.Rename) }
+
+// writeNew does so only if there is none of that name: else the error is ErrExist.
+func writeNew(path string, text []byte) error { return write(path, text, os.Link) }
+
+func write(path string, text []byte, place func(from, to string) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {
 		return err
@@ -106,7 +111,7 @@ func writeFile(path string, text []byte) error {
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	return os.Rename(f.Name(), path)
+	return place(f.Name(), path)
 }
 
 // unlocked is the key of the store's files, read once.
@@ -160,7 +165,11 @@ func (k *keeper) byPassphrase(passphrase string) (age.Identity, age.Recipient, e
 	path := filepath.Join(k.dir, "identity")
 	text, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return newIdentity(path, passphrase)
+		id, to, made := newIdentity(path, passphrase)
+		if !errors.Is(made, os.ErrExist) {
+			return id, to, made
+		}
+		text, err = os.ReadFile(path) // another has made one meanwhile: what that one kept must stay open
 	}
 	if err != nil {
 		return nil, nil, err
@@ -187,7 +196,7 @@ func newIdentity(path, passphrase string) (age.Identity, age.Recipient, error) {
 	}
 	text, err := encrypt([]byte(id.String()+"\n"), by)
 	if err == nil {
-		err = writeFile(path, text)
+		err = writeNew(path, text)
 	}
 	return id, id.Recipient(), err
 }

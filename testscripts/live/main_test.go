@@ -90,7 +90,11 @@ func prepare() error {
 			return fmt.Errorf("build what runs in the guest: %v: %w\n%s", c, err, out)
 		}
 	}
-	return os.Setenv(dataVar, data)
+	os.Setenv(dataVar, data)
+	if err := fetchClients(packagesDir()); err != nil {
+		os.Setenv(clientsVar, err.Error()) // those who need them say so
+	}
+	return nil
 }
 
 func command(name string, args ...string) (string, error) {

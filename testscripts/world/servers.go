@@ -18,6 +18,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -37,6 +38,9 @@ var Names = map[string]string{
 	"a.example":            CDN, // of the gate's vectors
 	"b.example":            CDN,
 }
+
+// VendorNames lead to Vendors: the hosts of the clients that tests run whole.
+var VendorNames = []string{"api.anthropic.com", "platform.claude.com", "api.openai.com", "auth.openai.com", "chatgpt.com", "generativelanguage.googleapis.com"}
 
 // served is what the servers have seen.
 type served struct {
@@ -58,7 +62,7 @@ func serve(dir string) error {
 		}
 	}
 	lines := []string{"link set lo up", "addr add 10.99.0.2/24 dev sb-world", "link set sb-world up"}
-	for _, a := range []string{Nameserver, CDN, Other, Never, Office} {
+	for _, a := range []string{Nameserver, CDN, Other, Never, Vendors, Office} {
 		lines = append(lines, "addr add "+a+"/32 dev lo")
 	}
 	for _, l := range lines {
@@ -95,7 +99,7 @@ func (s *served) listen(dir string) error {
 		return err
 	}
 	go s.dnsTCP(stream)
-	tlsConfig, ca, err := certificates()
+	tlsConfig, ca, err := Certificates("*.example.org", "example.org", "*.example.net", "*.example.com")
 	if err != nil {
 		return err
 	}
@@ -225,14 +229,14 @@ func echoUDP(c net.PacketConn) {
 // UnknownCA is a host whose certificate is of a CA that nobody has.
 const UnknownCA = "unknown.example.org"
 
-// certificates makes the world's CA and what its servers show: a certificate of that
-// CA for every name of the world, but UnknownCA another's.
-func certificates() (*tls.Config, []byte, error) {
-	cert, ca, err := issue("the world's CA")
+// Certificates makes a CA, in PEM, and what a server of those names needs: a
+// certificate of that CA, but for UnknownCA another's.
+func Certificates(names ...string) (*tls.Config, []byte, error) {
+	cert, ca, err := issue("the world's CA", names)
 	if err != nil {
 		return nil, nil, err
 	}
-	unknown, _, err := issue("a CA that nobody has")
+	unknown, _, err := issue("a CA that nobody has", names)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -246,9 +250,9 @@ func certificates() (*tls.Config, []byte, error) {
 	return config, ca, nil
 }
 
-// issue makes a CA of that name and a certificate of its own for every name of the
-// world; it returns the CA's in PEM too.
-func issue(name string) (cert tls.Certificate, pemCA []byte, err error) {
+// issue makes a CA of that name and a certificate of its own for the names of
+// servers; it returns the CA's in PEM too.
+func issue(name string, names []string) (cert tls.Certificate, pemCA []byte, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return cert, nil, err
@@ -259,8 +263,7 @@ func issue(name string) (cert tls.Certificate, pemCA []byte, err error) {
 	if err != nil {
 		return cert, nil, err
 	}
-	leaf := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "world"}, NotBefore: ca.NotBefore, NotAfter: ca.NotAfter,
-		DNSNames: []string{"*.example.org", "example.org", "*.example.net", "*.example.com"}}
+	leaf := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "world"}, NotBefore: ca.NotBefore, NotAfter: ca.NotAfter, DNSNames: names}
 	for _, a := range []string{CDN, Other, Office} {
 		leaf.IPAddresses = append(leaf.IPAddresses, net.ParseIP(a))
 	}
@@ -305,6 +308,9 @@ func (s *served) answer(q []byte, stream bool) []byte {
 	addr, known := Names[name]
 	if !known && strings.HasSuffix("."+name, ".example.org") {
 		addr = CDN
+	}
+	if slices.Contains(VendorNames, name) {
+		addr = Vendors
 	}
 	code := dnsmessage.RCodeSuccess
 	if addr == "" {

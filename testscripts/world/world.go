@@ -7,6 +7,7 @@
 //	                              45.67.0.53   the nameserver
 //	                              45.67.0.10   a CDN: many names on one address
 //	                              45.67.0.20   another host, 45.67.0.30 one that nobody may reach
+//	                              45.67.0.40   where the names of model vendors lead; a test serves it
 //	                              192.168.77.10  a service of the office network
 //
 // Needs root.
@@ -31,6 +32,7 @@ const (
 	CDN        = "45.67.0.10"
 	Other      = "45.67.0.20"
 	Never      = "45.67.0.30" // which no test allows
+	Vendors    = "45.67.0.40"
 	Office     = "192.168.77.10"
 )
 
