@@ -17,13 +17,13 @@ import (
 	"testing"
 )
 
-// client is a coding agent as its vendor publishes it: the npm package of one
+// agent is a coding agent as its vendor publishes it: the npm package of one
 // platform, of which one file is the program.
-type client struct {
+type agent struct {
 	name, pack, integrity, file string
 }
 
-var clients = map[string]client{
+var agents = map[string]agent{
 	"claude": {"claude", "@anthropic-ai/claude-code-linux-x64@2.1.332",
 		"sha512-f4JWhzwYutJIHScC7/dYOPX6s28tt7ZADhsOi8zwOHq5fFPEuUeChh2NMfinSg0GrUckYxaeebC4h0DqiKzLcw==", "package/claude"},
 	"codex": {"codex", "@openai/codex@0.171.0-linux-x64",
@@ -37,7 +37,7 @@ const clientsVar = "SB_LIVE_CLIENTS"
 func packagesDir() string { return filepath.Join(os.Getenv(dataVar), "clients") }
 
 // at is the client's place below the directory of all.
-func (c client) at() string {
+func (c agent) at() string {
 	return filepath.Join(c.name+"-"+c.pack[strings.LastIndex(c.pack, "@")+1:], c.name)
 }
 
@@ -46,7 +46,7 @@ func fetchClients(dir string) error {
 	if runtime.GOARCH != "amd64" {
 		return fmt.Errorf("skip: the clients are pinned for amd64, this is %s", runtime.GOARCH)
 	}
-	for _, c := range clients {
+	for _, c := range agents {
 		if _, err := os.Stat(filepath.Join(dir, c.at())); err == nil {
 			continue
 		}
@@ -61,7 +61,7 @@ func fetchClients(dir string) error {
 }
 
 // fetch has npm fetch the package, from where the machine's npm fetches packages.
-func (c client) fetch(dir string) error {
+func (c agent) fetch(dir string) error {
 	tmp, err := os.MkdirTemp("", "sb-client-")
 	if err != nil {
 		return err
@@ -83,7 +83,7 @@ func (c client) fetch(dir string) error {
 }
 
 // unpack makes the program of a package that is the pinned one.
-func (c client) unpack(pack io.ReadSeeker, to string) error {
+func (c agent) unpack(pack io.ReadSeeker, to string) error {
 	sum := sha512.New()
 	if _, err := io.Copy(sum, pack); err != nil {
 		return err
@@ -122,7 +122,7 @@ func (c client) unpack(pack io.ReadSeeker, to string) error {
 }
 
 // in returns the client's path in a guest that has the clients at /clients.
-func (c client) in(t *testing.T) string {
+func (c agent) in(t *testing.T) string {
 	t.Helper()
 	if why := os.Getenv(clientsVar); strings.HasPrefix(why, "skip: ") {
 		t.Skip(strings.TrimPrefix(why, "skip: "))
@@ -146,7 +146,7 @@ func TestPinned(t *testing.T) {
 	files.Close()
 	packed.Close()
 	sum := sha512.Sum512(pack.Bytes())
-	c := client{"program", "@vendor/program@1.2.3", "sha512-" + base64.StdEncoding.EncodeToString(sum[:]), "package/program"}
+	c := agent{"program", "@vendor/program@1.2.3", "sha512-" + base64.StdEncoding.EncodeToString(sum[:]), "package/program"}
 	to := filepath.Join(t.TempDir(), c.at())
 	if err := c.unpack(bytes.NewReader(append(pack.Bytes(), 0)), to); err == nil || !strings.Contains(err.Error(), c.integrity) {
 		t.Errorf("one with a byte more: %v", err)
