@@ -24,6 +24,8 @@ type config struct {
 
 	Network netChoices `toml:"network"`
 
+	Terminal string `toml:"terminal"` // as --terminal
+
 	Secrets []string `toml:"secrets"` // what every sandbox is given, as by --secret
 	binding.Settings
 	Broker struct {
@@ -69,6 +71,9 @@ func (c *config) check() error {
 	}
 	if err == nil && c.Disk != 0 {
 		err = checkDisk("disk", c.Disk)
+	}
+	if err == nil {
+		err = checkTerminal("terminal", c.Terminal)
 	}
 	for name := range c.Images {
 		if _, known, perr := findProfile(name); err == nil && (perr != nil || !known) {

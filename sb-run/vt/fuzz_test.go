@@ -75,12 +75,12 @@ func read(out string) string {
 // kept is bounded; a second filter behind the first changes nothing.
 func FuzzFilter(f *testing.F) {
 	for _, file := range []string{"sequences.txt", "resets.txt"} {
-		all := ""
+		last := ""
 		for _, v := range vectors(f, file) {
 			f.Add(v.input, uint64(1))
-			all += v.input
+			f.Add(last+v.input, uint64(7))
+			last = v.input
 		}
-		f.Add(all, uint64(7))
 	}
 	f.Fuzz(func(t *testing.T, in string, seed uint64) {
 		out, reset, counts := written(t, in, 1<<20)
