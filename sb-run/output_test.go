@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // mischief is a command that asks for the title and the clipboard, and leaves the
@@ -127,12 +129,18 @@ func TestTerminalUndone(t *testing.T) {
 func TestTerminalStuck(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	_, slave := openTerminal(t, 40, 120)
-	cmd := s.cmd("img", "--allow", "a.example", "--", "sh", "-c", "printf '\\033[?1000h'; echo up >&2; yes")
+	master, slave := openTerminal(t, 40, 120)
+	// What is said to stderr comes before the flood, or it would be behind it.
+	cmd := s.cmd("img", "--allow", "a.example", "--", "sh", "-c", "echo up >&2; while ! test -e go; do sleep 0.02; done; printf '\\033[?1000h'; yes")
 	cmd.Stdin, cmd.Stdout = slave, slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	r := s.start(cmd)
 	r.until("the command", func() bool { return strings.Contains(r.errs.String(), "up\n") })
+	s.goOn()
+	r.until("the flood", func() bool {
+		n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCINQ)
+		return err == nil && n > 1000
+	})
 	r.cmd.Process.Signal(syscall.SIGTERM)
 	if got := r.wait(); got.code != 143 {
 		t.Errorf("exit code %d", got.code)

@@ -23,6 +23,7 @@ func TestCounts(t *testing.T) {
 		{"HTTP", "../lib/http1/testdata/*.txt", 120},
 		{"DNS", "../sb-dns/testdata/*.txt", 120},
 		{"frame", "../sb-gate/frame/testdata/*.txt", 200},
+		{"terminal", "../sb-run/vt/testdata/*.txt", 120},
 		{"binding", "../lib/binding/testdata/*.txt", 100},
 	} {
 		files, err := filepath.Glob(k.files)
