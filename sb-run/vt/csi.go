@@ -65,6 +65,7 @@ var denied = map[string]kind{
 	`"p`: reading,
 	"*z": keys,
 	">f": keys, ">p": window, "*|": window, "$|": window, ",|": window, ",}": window,
+	",~": bell, " r": bell, " t": bell, " u": bell,
 	"'z": keys, "'{": keys, "'|": keys,
 	"$}": other, "$~": other, "q": other, "y": other, "]": other, "[": other,
 }

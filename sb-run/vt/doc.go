@@ -27,7 +27,7 @@
 // Those pass that draw, save and restore the cursor, choose character sets, the
 // keypad, or reset; others not: VT52 mode and "ESC %" change how the terminal
 // reads what follows, and would give it another reading than the one here; so does
-// S8C1T of what it answers.
+// S8C1T of what it answers. "ESC }" begins a command of Terminology, which shows files.
 //
 // # CSI
 //
@@ -52,6 +52,7 @@
 //	>f >p how keys are encoded; hides the pointer
 //	*|    $| rows and columns of the window
 //	$} $~ a status line, which the host's text would go to
+//	,~    plays notes; " r", " t" and " u" are how loud keys and bells are
 //	'z '{ '| locator reports, which are typed after the end
 //	*z    invokes a macro
 //	,| ,} colours of the window's frame

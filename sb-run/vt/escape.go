@@ -6,7 +6,7 @@ import "strings"
 const escapes = "6789" + // back and forward index, save and restore the cursor
 	"=>" + // keypad
 	"DEHMVW" + // index, next line, tab stop, reverse index, protected areas
-	"NOno|}~" + // shifts
+	"NOno" + // shifts; not those of the right half, of which "}" begins a command of Terminology
 	"Zc" // identify, reset
 
 // sets are the intermediates that designate a character set. "%" is not among them.

@@ -136,7 +136,7 @@ var plain = func() (t [256]bool) {
 // printable8 reports whether each of eight bytes is in 0x20 to 0x7e.
 func printable8(w uint64) bool {
 	const each = 0x0101010101010101
-	return (w|w+each|(w-0x20*each)&^w)&(0x80*each) == 0
+	return (w|(w+each)|((w-0x20*each)&^w))&(0x80*each) == 0
 }
 
 // text returns how much of b is text that passes as it is: plain bytes and whole

@@ -2,6 +2,7 @@ package vt
 
 import (
 	"bytes"
+	"encoding/binary"
 	"os"
 	"strconv"
 	"strings"
@@ -119,6 +120,26 @@ func TestResets(t *testing.T) {
 		}
 		if _, again, _ := written(t, v.input+reset, 1<<20); again != "" && !strings.HasPrefix(v.what, "a sequence") {
 			t.Errorf("%s: %s: after its reset %q is left", v.where, v.what, again)
+		}
+	}
+}
+
+// TestPrintable8: eight bytes at a time are looked at as one at a time are.
+func TestPrintable8(t *testing.T) {
+	for at := range 8 {
+		for c := range 256 {
+			for _, beside := range []byte{0, 0x20, 0x7e, 0x7f, 0x80, 0xff} {
+				b := []byte("        ")
+				b[(at+1)%8] = beside
+				b[at] = byte(c)
+				want := true
+				for _, c := range b {
+					want = want && c >= 0x20 && c < 0x7f
+				}
+				if got := printable8(binary.LittleEndian.Uint64(b)); got != want {
+					t.Fatalf("%q: %v", b, got)
+				}
+			}
 		}
 	}
 }

@@ -22,6 +22,7 @@ type modes struct {
 	style    bool // colours and the like of text
 	region   bool // margins
 	cursor   bool // its form
+	linux    bool // the same, of the Linux console
 	link     bool
 	tabs     bool            // were set or cleared
 	progress bool            // ConEmu's, is shown
@@ -43,18 +44,17 @@ func newModes() modes {
 // onByDefault are the modes that are on, or on some terminals: setting them leaves
 // nothing. Of those in resetOn every terminal has them on.
 var (
-	onByDefault = []int{7, 8, 12, 25, 1007, 1010, 1011, 1034, 1035, 1036, 1039, 1048, 2027}
-	resetOn     = []int{7, 8, 25}
-	altScreens  = []int{47, 1047, 1049}
+	onByDefault = []string{"12", "?2", "?7", "?8", "?12", "?25", "?1007", "?1010", "?1011", "?1034", "?1035", "?1036", "?1039", "?1048", "?2027"}
+	resetOn     = []string{"?7", "?8", "?25"}
+	altScreens  = []string{"?1047", "?1049", "?47"}
 )
 
 // set notes that a mode is set or reset, and reports whether it can be.
 func (m *modes) set(key string, mode int) bool {
 	prefix, final := key[:len(key)-1], key[len(key)-1]
 	name := prefix + strconv.Itoa(mode)
-	private := prefix == "?"
-	if private && slices.Contains(onByDefault, mode) {
-		if slices.Contains(resetOn, mode) {
+	if slices.Contains(onByDefault, name) {
+		if slices.Contains(resetOn, name) {
 			setTo(m.off, name, final != 'h')
 		}
 		return true
@@ -63,7 +63,7 @@ func (m *modes) set(key string, mode int) bool {
 		return false
 	}
 	setTo(m.on, name, final != 'l') // a mode that is restored may be on
-	if private && slices.Contains(altScreens, mode) {
+	if slices.Contains(altScreens, name) {
 		m.alt = final != 'l'
 	}
 	return true
@@ -99,6 +99,8 @@ func (m *modes) csi(c control) bool {
 		m.tabs = true
 	case "?W":
 		m.tabs = first != 5
+	case "?c":
+		m.linux = first != 0
 	case ">m", ">n":
 		if len(m.keys) >= maxModes {
 			return false
@@ -136,12 +138,16 @@ func (m *modes) escape(inter string, final byte) {
 		m.titles = titles
 	case inter == "" && (final == '=' || final == '>'):
 		m.keypad = final == '='
-	case inter == "" && strings.IndexByte("no|}~", final) >= 0:
+	case inter == "" && (final == 'n' || final == 'o'):
 		m.shift = true
 	case inter == "" && final == 'H':
 		m.tabs = true
-	case inter != "" && strings.IndexByte("()*+", inter[0]) >= 0:
-		setTo(m.sets, inter[0], final != 'B' || len(inter) > 1)
+	case inter != "" && inter[0] != '#':
+		which := inter[0]
+		if i := strings.IndexByte("-./", which); i >= 0 { // of 96 characters
+			which = ")*+"[i]
+		}
+		setTo(m.sets, which, inter[0] != which || final != 'B' || len(inter) > 1)
 	}
 }
 
@@ -150,33 +156,28 @@ func (m *modes) shifted(c byte) { m.shift = c == so }
 
 // reset appends what undoes all of it.
 func (m *modes) reset(b []byte) []byte {
-	alts := map[string]bool{}
-	b = m.appendModes(b, []string{"?2026"}, 'l') // else nothing is shown
+	b = m.appendModes(b, []string{"?2026"}) // else nothing is shown
 	b = m.popKeys(b)
-	for _, n := range altScreens {
-		if name := "?" + strconv.Itoa(n); m.on[name] {
-			alts[name] = true
-		}
-	}
-	b = m.appendModes(b, slices.Sorted(maps.Keys(alts)), 'l')
-	if len(alts) > 0 {
+	n := len(b)
+	if b = m.appendModes(b, altScreens); len(b) > n {
 		m.alt = false
 		b = m.popKeys(b)
 	}
 	if m.flags {
 		b = append(b, "\x1b[=0u"...)
 	}
-	b = m.appendModes(b, slices.Sorted(maps.Keys(m.on)), 'l')
+	b = m.appendModes(b, slices.Sorted(maps.Keys(m.on)))
 	for _, name := range slices.Sorted(maps.Keys(m.off)) {
 		b = append(b, "\x1b["+name+"h"...)
 	}
 	return m.resetRest(b)
 }
 
-func (m *modes) appendModes(b []byte, names []string, final byte) []byte {
+// appendModes resets those of the modes that are set.
+func (m *modes) appendModes(b []byte, names []string) []byte {
 	for _, name := range names {
 		if m.on[name] {
-			b = append(append(b, "\x1b["+name...), final)
+			b = append(b, "\x1b["+name+"l"...)
 			delete(m.on, name)
 		}
 	}
@@ -206,6 +207,7 @@ func (m *modes) resetRest(b []byte) []byte {
 		{m.shift, "\x0f"},
 		{m.style, "\x1b[m"},
 		{m.cursor, "\x1b[0 q"},
+		{m.linux, "\x1b[?0c"},
 		{m.link, "\x1b]8;;\x1b\\"},
 		{m.tabs, "\x1b[?5W"},
 		{m.progress, "\x1b]9;4;0\x1b\\"},
