@@ -23,11 +23,15 @@ func attach(args []string) error {
 	ca := flags.String("ca", "", "have the guest trust the certificate in `FILE` first, as sb-broker writes it")
 	tty := flags.BoolP("tty", "t", false, "give the command a terminal; the default if stdin and stdout are one")
 	noTTY := flags.Bool("no-tty", false, "give the command no terminal")
+	screen := flags.String("terminal", "", terminalUsage)
 	if err := say.Parse(flags, args); err != nil {
 		return err
 	}
 	if *guest < 0 {
 		return say.WithHint(say.Usage("sb-run attach needs --guest"), "sb-run pair guest=stream makes one")
+	}
+	if err := checkTerminal("--terminal", *screen); err != nil {
+		return err
 	}
 	f, err := fd.Take("guest", *guest, fd.Stream)
 	if err != nil {
@@ -65,7 +69,7 @@ func attach(args []string) error {
 	}
 	defer h.Close()
 	if err = prepareGuest(e.ctx, h, m, certificate); err == nil {
-		err = runCommand(e.ctx, h, c)
+		err = runCommand(e.ctx, h, c, *screen == terminalRaw)
 	}
 	var lost *streamEnd
 	if errors.As(err, &lost) {

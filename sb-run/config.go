@@ -26,6 +26,8 @@ type config struct {
 
 	Network profile.Network `toml:"network"`
 
+	Terminal string `toml:"terminal"` // as --terminal
+
 	Secrets []string `toml:"secrets"` // what every sandbox is given, as by --secret
 	binding.Settings
 
@@ -75,6 +77,9 @@ func (c *config) check() error {
 	}
 	if err == nil && c.Disk != 0 {
 		err = checkDisk("disk", c.Disk)
+	}
+	if err == nil {
+		err = checkTerminal("terminal", c.Terminal)
 	}
 	for name := range c.Images {
 		if _, _, perr := c.profiles().Text(name); err == nil && perr != nil {

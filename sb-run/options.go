@@ -34,6 +34,7 @@ type options struct {
 	rebuild   bool
 
 	tty, noTTY, interactive bool
+	terminal                string // "": the configuration's, or filter
 	showLog, noInput        bool
 	print                   string // "", toml or sh
 }
@@ -102,14 +103,17 @@ func (o *options) flags(flags *pflag.FlagSet) *words {
 	flags.BoolVarP(&o.interactive, "interactive", "i", false, "keep stdin open (it always is; for those who type -it)")
 	flags.BoolVarP(&o.tty, "tty", "t", false, "give the command a terminal; the default if stdin and stdout are one")
 	flags.BoolVar(&o.noTTY, "no-tty", false, "give the command no terminal")
+	flags.StringVar(&o.terminal, "terminal", "", terminalUsage)
 	flags.StringVar(&o.print, "print", "", "print the sandbox's manifest (`toml|sh`), or a script that does the same, and run nothing")
 	flags.Lookup("print").NoOptDefVal = "toml"
 	flags.BoolVar(&o.noInput, "no-input", false, "never ask anything")
 	return w
 }
 
+const terminalUsage = "write to a terminal what `HOW` says: filter or raw, everything (default filter)"
+
 // ofThisCall are the flags that say nothing of what the sandbox is.
-var ofThisCall = map[string]bool{"show-policy-log": true, "interactive": true, "tty": true, "no-tty": true, "print": true, "no-input": true, "cold": true}
+var ofThisCall = map[string]bool{"show-policy-log": true, "interactive": true, "tty": true, "no-tty": true, "terminal": true, "print": true, "no-input": true, "cold": true}
 
 // addVerbs has the help list what else sb-run does.
 func addVerbs(flags *pflag.FlagSet) {
@@ -164,7 +168,7 @@ func (o *options) check(flags *pflag.FlagSet) (err error) {
 	case o.workdir != "" && !filepath.IsAbs(o.workdir):
 		return say.Usage("--workdir: %q is not an absolute path", o.workdir)
 	}
-	return nil
+	return checkTerminal("--terminal", o.terminal)
 }
 
 // sizes reads how large the machine is to be.

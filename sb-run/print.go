@@ -37,6 +37,9 @@ func script(p *plan, o *options) ([]byte, error) {
 	case o.noTTY:
 		tty = " --no-tty"
 	}
+	if o.terminal != "" {
+		tty += " --terminal=" + o.terminal
+	}
 	pairs, broker, gate, ca := "", "", "", ""
 	if secrets := secretNames(&m); len(secrets) > 0 {
 		pairs, gate, ca = " broker=dgram secrets=stream", " --broker=$broker_b", ` --ca "$1/ca.pem"`

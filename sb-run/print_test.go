@@ -135,7 +135,7 @@ func TestPrintSh(t *testing.T) {
 func TestPrintTerminal(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	for flag, want := range map[string]string{"-i": "--guest=$guest_b\n", "-t": "--guest=$guest_b --tty\n", "--no-tty": "--guest=$guest_b --no-tty\n"} {
+	for flag, want := range map[string]string{"-i": "--guest=$guest_b\n", "-t": "--guest=$guest_b --tty\n", "--no-tty": "--guest=$guest_b --no-tty\n", "--terminal=raw": "--guest=$guest_b --terminal=raw\n"} {
 		if got := s.run("img", "--print=sh", flag); got.code != 0 || !strings.Contains(got.stdout, want) {
 			t.Errorf("%s: exit code %d, no %q in\n%s", flag, got.code, want, got.stdout)
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -21,6 +22,7 @@ func runTarget(args []string) error {
 	if err != nil {
 		return err
 	}
+	o.terminal = cmp.Or(o.terminal, c.Terminal)
 	given := takeGiven(c)
 	// What was inherited and not asked for is nobody's here, the children's
 	// least of all.
@@ -63,7 +65,7 @@ func runTarget(args []string) error {
 	if err != nil {
 		return err
 	}
-	r := &runner{ending: e, dir: d, plan: plan, tools: found, tty: tty, showLog: o.showLog}
+	r := &runner{ending: e, dir: d, plan: plan, tools: found, tty: tty, raw: o.terminal == terminalRaw, showLog: o.showLog}
 	err = r.run()
 	if left := d.remove(); left != nil {
 		if say.Code(err) == say.CodeOK {
@@ -81,6 +83,7 @@ type runner struct {
 	plan    *plan
 	tools   tools
 	tty     bool
+	raw     bool // terminals are written to unfiltered
 	showLog bool
 	what    func(context.Context, *session.Host) error // what is done inside; nil: the plan's command
 }
@@ -140,7 +143,7 @@ func (r *runner) inside(s *sandbox) error {
 	}
 	c := guestCommand(r.plan.m)
 	c.TTY = r.tty
-	return r.cause(runCommand(r.ctx, h, c))
+	return r.cause(runCommand(r.ctx, h, c, r.raw))
 }
 
 // cause is why the stream ended, where that is what err says: the end of the

@@ -30,8 +30,10 @@ func terminal(want, not bool) (bool, error) {
 
 // runCommand runs a command in the guest with our stdin, stdout and stderr,
 // until it or ctx ends. It returns the command's exit code as say.Exit makes it,
-// or why there is none.
-func runCommand(ctx context.Context, h *session.Host, c session.Command) error {
+// or why there is none. raw is whether terminals are written to unfiltered.
+func runCommand(ctx context.Context, h *session.Host, c session.Command, raw bool) error {
+	out, errs := newOutput(os.Stdout, raw), newOutput(os.Stderr, raw)
+	defer sayLeftOut(out, errs) // when the terminal is as it was
 	resized := make(chan os.Signal, 1)
 	defer close(resized)
 	if c.TTY {
@@ -43,11 +45,9 @@ func runCommand(ctx context.Context, h *session.Host, c session.Command) error {
 		signal.Notify(resized, unix.SIGWINCH)
 		defer signal.Stop(resized)
 		c.Rows, c.Cols = size()
-		if t := os.Getenv("TERM"); t != "" && c.Env["TERM"] == "" {
-			c.Env["TERM"] = t
-		}
+		describe(c.Env)
 	}
-	out, errs := newOutput(os.Stdout), newOutput(os.Stderr)
+	defer closeAll(out, errs)
 	p, err := h.Start(c, out, errs)
 	if err != nil {
 		return &streamEnd{err}
@@ -92,21 +92,6 @@ func commandEnd(p *session.Process, outs ...*output) error {
 		return say.WithCode(fmt.Errorf("in the guest: %s", text), st.ExitCode())
 	}
 	return say.Exit(st.ExitCode())
-}
-
-// output is where the command's output goes. It keeps its error apart from
-// those of the stream.
-type output struct {
-	f        *os.File
-	terminal bool
-	err      error // valid when the command is done
-}
-
-func newOutput(f *os.File) *output { return &output{f: f, terminal: term.IsTerminal(int(f.Fd()))} }
-
-func (o *output) Write(b []byte) (n int, err error) {
-	n, o.err = o.f.Write(b)
-	return n, o.err
 }
 
 // size is that of our terminal, as rows and columns.

@@ -26,6 +26,7 @@ func TestCounts(t *testing.T) {
 		{"binding", "../lib/binding/testdata/*.txt", 110},
 		{"credential", "../sb-broker/testdata/*.txt", 130},
 		{"GraphQL", "../sb-broker/graphql/testdata/*.txt", 80},
+		{"terminal", "../sb-run/vt/testdata/*.txt", 120},
 	} {
 		files, err := filepath.Glob(k.files)
 		if err != nil {

@@ -202,7 +202,7 @@ func onTerminal(t *testing.T, b box, rows, cols uint16, talk func(master *os.Fil
 	t.Helper()
 	env, state := homes(t)
 	s := &started{t: t, cmd: exec.Command(sbRun(), b.args()...), state: state, out: &lockedBuffer{}, errs: &lockedBuffer{}, ended: make(chan struct{})}
-	s.cmd.Env = append(env, "TERM=xterm-256color")
+	s.cmd.Env = append(env, "TERM=xterm-256color", "COLORTERM=truecolor", "LC_ALL=de_DE.UTF-8")
 	master, err := pty.StartWithSize(s.cmd, &pty.Winsize{Rows: rows, Cols: cols})
 	if err != nil {
 		t.Fatal(err)
