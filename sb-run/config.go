@@ -24,6 +24,9 @@ type config struct {
 
 	Network netChoices `toml:"network"`
 
+	Undo    bool    `toml:"undo"` // as --undo
+	Records records `toml:"records"`
+
 	Secrets []string `toml:"secrets"` // what every sandbox is given, as by --secret
 	binding.Settings
 	Broker struct {
@@ -74,6 +77,9 @@ func (c *config) check() error {
 		if _, known, perr := findProfile(name); err == nil && (perr != nil || !known) {
 			err = say.Usage("images: %q is no profile (there is: %s)", name, profileNames())
 		}
+	}
+	if err == nil {
+		err = c.Records.check()
 	}
 	if err == nil {
 		err = c.Settings.Check()

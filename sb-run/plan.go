@@ -211,6 +211,7 @@ func addShares(m *manifest.Manifest, o *options, isProfile bool) error {
 		}
 		m.Shares = append(m.Shares, manifest.Share{Host: dir, Guest: dir})
 		m.Run.Workdir = dir
+		o.workspace = dir
 	}
 	m.Shares = append(m.Shares, o.mounts...)
 	return arrange(m.Shares)

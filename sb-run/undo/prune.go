@@ -24,6 +24,7 @@ type Limits struct {
 type Pruned struct {
 	Records []string
 	Freed   int64 // bytes
+	Used    int64 // bytes of what is left, where that was measured
 }
 
 // alone runs f while nobody else uses the store. If it is in use, it is not run
@@ -137,6 +138,7 @@ func (s *Store) Limit(r *Record, l Limits) (p Pruned, err error) {
 func (s *Store) limitSize(stays string, size int64, p *Pruned) error {
 	for {
 		used, err := s.Size()
+		p.Used = used
 		if err != nil || used <= size {
 			return err
 		}

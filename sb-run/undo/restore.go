@@ -101,7 +101,7 @@ func (s *Store) Restore(ctx context.Context, p *Plan) ([]Left, error) {
 		r.changed[c.Path] = c.Status != Moded && c.Status != touched
 	}
 	err = r.all()
-	return r.left, errors.Join(err, settle(f, true))
+	return r.left, errors.Join(err, s.settle(f, true))
 }
 
 // all removes first, from below, then puts back, from above, and then the

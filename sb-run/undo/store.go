@@ -26,6 +26,7 @@ import (
 type Store struct {
 	dir  string
 	lock *os.File
+	lax  bool // nothing is made durable: for tests
 }
 
 // Open opens the store, and clears away what a killed process was writing. It
@@ -216,7 +217,7 @@ func (s *Store) publish(r *Record, marker *os.File) error {
 			_, err = marker.WriteAt(text.Bytes(), 0)
 		}
 		if err == nil {
-			err = settle(marker, r.Added > 0)
+			err = s.settle(marker, r.Added > 0)
 		}
 		if err == nil {
 			// Not a rename: one of the same second is not to be replaced.
@@ -226,6 +227,13 @@ func (s *Store) publish(r *Record, marker *os.File) error {
 			return err
 		}
 	}
+}
+
+func (s *Store) settle(f *os.File, all bool) error {
+	if s.lax {
+		return nil
+	}
+	return settle(f, all)
 }
 
 // List are the records, the newest first. What cannot be read is named in the
