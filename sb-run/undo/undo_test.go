@@ -246,41 +246,39 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
+// meddler is a context that changes the tree whenever it is asked whether to end,
+// as a scan does at each piece that it reads.
+type meddler struct {
+	context.Context
+	change func()
+}
+
+func (m meddler) Err() error { m.change(); return nil }
+
 // TestChangesWhileRecorded: a file that never stands still is listed, and not
-// recorded half. One that is written once more is.
+// recorded half. One that changes once is recorded as it is then.
 func TestChangesWhileRecorded(t *testing.T) {
 	s, tree := stage(t)
 	write(t, tree+"/still", "x")
 	must(t, os.WriteFile(tree+"/log", make([]byte, 3<<20), 0o600))
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	started := make(chan struct{})
-	go func() {
-		defer close(done)
-		f, err := os.OpenFile(tree+"/log", os.O_WRONLY, 0)
-		if err != nil {
-			return
-		}
-		defer f.Close()
-		for n := 0; ctx.Err() == nil; n++ {
-			f.WriteAt([]byte{byte(n)}, int64(n%100))
-			f.Truncate(3<<20 + int64(n%100))
-			if n == 0 {
-				close(started)
-			}
-		}
-	}()
-	<-started
-	r := record(t, s, tree)
-	stop()
-	<-done
-	if r.byPath()["still"] == nil {
-		t.Error("the other file was not recorded")
+	n := int64(3 << 20)
+	grow := func() { n++; must(t, os.Truncate(tree+"/log", n)) }
+	r, err := s.Record(meddler{t.Context(), grow}, tree, "test", plain)
+	must(t, err)
+	if r.byPath()["still"] == nil || r.byPath()["log"] != nil {
+		t.Errorf("recorded: %v", r.Entries)
 	}
 	if len(r.Skipped) != 1 || r.Skipped[0] != (Skipped{Path: "log", Why: "changed while it was recorded"}) {
 		t.Errorf("skipped: %v", r.Skipped)
 	}
-	if r := record(t, s, tree); len(r.Skipped) != 0 {
-		t.Errorf("skipped of a tree that stands still: %v", r.Skipped)
+	calls := 0
+	r, err = s.Record(meddler{t.Context(), func() {
+		if calls++; calls == 5 { // while the file is read
+			grow()
+		}
+	}}, tree, "test", plain)
+	must(t, err)
+	if e := r.byPath()["log"]; len(r.Skipped) != 0 || e == nil || e.Size != n || calls < 6 {
+		t.Errorf("skipped: %v; %+v, want %d bytes; %d calls", r.Skipped, e, n, calls)
 	}
 }
