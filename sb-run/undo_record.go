@@ -114,7 +114,7 @@ func (r *runner) record() error {
 
 // sayRecorded says what was recorded, and what was not.
 func sayRecorded(r *undo.Record, others []string) {
-	say.Note("recorded %s: %d files, %s, in %s (sb-run undo diff shows what changed)", r.Tree, r.Files, megabytes(r.Bytes), r.Took.Round(10*time.Millisecond))
+	say.Note("recorded %s: %d files, %s, in %s (sb-run undo diff shows what changed)", r.Tree, r.Files, megabytes(r.Bytes), r.Took.Round(time.Millisecond))
 	var names []string
 	for _, k := range r.Skipped {
 		if name := filepath.Base(k.Path); k.Ignored && !slices.Contains(names, name) {
