@@ -76,7 +76,7 @@ func (d *differ) print(from, to *undo.Record, paths []string) error {
 		case d.patch:
 			err = d.show(c)
 		default:
-			fmt.Fprintf(d.out, "%c %s\n", c.Status, named(c))
+			fmt.Fprintf(d.out, "%c %s\n", c.Status, named(c.New, c.Old))
 		}
 		if err != nil {
 			return err
@@ -93,13 +93,11 @@ func (d *differ) print(from, to *undo.Record, paths []string) error {
 	return nil
 }
 
-// named is the path of a change as it is printed, the tree itself as a dot.
-func named(c undo.Change) string {
-	e := c.New
-	if e == nil {
-		e = c.Old
-	}
-	path := say.Safe(c.Path)
+// named is a path as it is printed, the tree itself as a dot. The first entry that
+// is one says what is there.
+func named(entries ...*undo.Entry) string {
+	e := first(entries...)
+	path := say.Safe(e.Path)
 	if path == "" {
 		path = "."
 	}
@@ -116,21 +114,21 @@ func (d *differ) count(c undo.Change) error {
 	}
 	d.files++
 	if added < 0 {
-		fmt.Fprintf(d.out, "%c %s not text\n", c.Status, named(c))
+		fmt.Fprintf(d.out, "%c %s not text\n", c.Status, named(c.New, c.Old))
 		return nil
 	}
 	d.added, d.removed = d.added+added, d.removed+removed
-	fmt.Fprintf(d.out, "%c %s +%d -%d\n", c.Status, named(c), added, removed)
+	fmt.Fprintf(d.out, "%c %s +%d -%d\n", c.Status, named(c.New, c.Old), added, removed)
 	return nil
 }
 
 func (d *differ) show(c undo.Change) error {
 	if c.Status == undo.Moded {
-		fmt.Fprintf(d.out, "%c %s %04o to %04o\n", c.Status, named(c), c.Old.Mode, c.New.Mode)
+		fmt.Fprintf(d.out, "%c %s %04o to %04o\n", c.Status, named(c.New, c.Old), c.Old.Mode, c.New.Mode)
 		return nil
 	}
 	if c.New != nil && c.New.Kind == undo.Dir || c.New == nil && c.Old.Kind == undo.Dir || c.Status == undo.Relinked {
-		fmt.Fprintf(d.out, "%c %s\n", c.Status, named(c))
+		fmt.Fprintf(d.out, "%c %s\n", c.Status, named(c.New, c.Old))
 	}
 	_, _, err := d.store.Patch(d.out, d.tree, c)
 	return err

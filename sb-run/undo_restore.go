@@ -59,10 +59,10 @@ are.`)
 		return say.WithHint(err, "nothing was restored, since it could not be undone")
 	}
 	say.Note("the tree as it is now is the record %s: sb-run undo restore %s --all brings it back", now.Name, now.Name)
-	limitRecords(s, now, c.Records.limits())
 	plan = undo.MakePlan(r, now, paths, *all)
 	left, err := s.Restore(ctx, plan)
 	printPlanned(plan, false, left)
+	limitRecords(s, now, c.Records.limits()) // not before: the record may be the oldest
 	if err != nil {
 		return fmt.Errorf("restore %s: %w", r.Tree, err)
 	}
@@ -89,7 +89,7 @@ func printPlanned(p *undo.Plan, dry bool, left []undo.Left) {
 			what = removed
 		}
 		if !failed[c.Path] {
-			fmt.Printf("%s %s\n", what, named(c))
+			fmt.Printf("%s %s\n", what, named(c.Old, c.New))
 			n++
 		}
 	}
@@ -100,7 +100,7 @@ func printPlanned(p *undo.Plan, dry bool, left []undo.Left) {
 		say.Note("%s is left as it is: it is not recorded (%s)", k.Path, k.Why)
 	}
 	if len(p.Stays) > 0 {
-		say.Note("%d that are new since stay, %s first: --all removes them", len(p.Stays), say.Safe(p.Stays[0].Path))
+		say.Note("%d that are new since stay, %s first: --all removes them", len(p.Stays), p.Stays[0].Path)
 	}
 	if n == 0 && len(left) == 0 {
 		say.Note("nothing to restore: it is as it was")

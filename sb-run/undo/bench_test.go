@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -33,13 +34,14 @@ func BenchmarkRecord(b *testing.B) {
 			b.Fatal(err)
 		}
 		take := func(unit string) {
-			start := time.Now()
+			start, cpu := time.Now(), used()
 			r, err := s.Record(b.Context(), tree, "bench", plain)
 			if err != nil || r.Files != files {
 				b.Fatal(r, err)
 			}
 			took := time.Since(start).Seconds()
 			b.ReportMetric(took, "s/"+unit)
+			b.ReportMetric(used()-cpu, "cpu-s/"+unit)
 			b.ReportMetric(files/took, "files/s-"+unit)
 		}
 		take("first")
@@ -47,4 +49,11 @@ func BenchmarkRecord(b *testing.B) {
 		s.Close()
 		os.RemoveAll(filepath.Join(top, "undo"))
 	}
+}
+
+// used is what this process has had of the processors, in seconds.
+func used() float64 {
+	var r syscall.Rusage
+	syscall.Getrusage(syscall.RUSAGE_SELF, &r)
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano()).Seconds()
 }

@@ -223,7 +223,8 @@ func (r *restorer) finish() {
 			}
 			unix.Close(fd)
 		}
-		if err != nil && err != unix.ENOENT { // it is gone where it was new
+		// One that was new is gone, or something else is in its place.
+		if err != nil && err != unix.ENOENT && err != unix.ENOTDIR && err != unix.ELOOP {
 			r.leave(dir, err)
 		}
 	}

@@ -332,9 +332,9 @@ func (c *scanner) take(f *os.File, size int64) (d Digest, added bool, err error)
 		}
 		return c.store.putFile(c.ctx, f, size)
 	}
-	buf, _ := c.buf.Get().([]byte)
+	buf, _ := c.buf.Get().(*[small + 1]byte)
 	if buf == nil {
-		buf = make([]byte, small+1)
+		buf = new([small + 1]byte)
 	}
 	defer c.buf.Put(buf)
 	switch n, err := io.ReadFull(f, buf[:size+1]); {
