@@ -18,7 +18,7 @@ var errMeanwhile = errors.New("changed meanwhile")
 
 // unchanged checks that a name stands for what was recorded there a moment ago, or
 // for nothing. The time of its inode does not count: it changes with other names.
-func unchanged(at int, name string, was *Entry) error {
+func (r *restorer) unchanged(at int, name string, was *Entry) error {
 	st, err := statAt(at, name)
 	switch {
 	case err == unix.ENOENT && was == nil:
@@ -30,16 +30,16 @@ func unchanged(at int, name string, was *Entry) error {
 	case was == nil:
 		return errMeanwhile
 	}
-	return unchangedStat(&st, was)
+	return r.unchangedStat(&st, was)
 }
 
-func unchangedStat(st *unix.Stat_t, was *Entry) error {
+func (r *restorer) unchangedStat(st *unix.Stat_t, was *Entry) error {
 	is := identity(st)
 	kind := map[Kind]uint32{File: unix.S_IFREG, Dir: unix.S_IFDIR, Link: unix.S_IFLNK}[was.Kind]
 	switch {
 	case !isType(st, kind) || is.Dev != was.Identity.Dev || is.Ino != was.Identity.Ino:
 		return errMeanwhile
-	case was.Kind != Dir && timeOf(st.Mtim) != was.Mtime, was.Kind == File && st.Size != was.Size:
+	case was.Kind != Dir && timeOf(st.Mtim) != was.Mtime && timeOf(st.Mtim) != r.touched[inode{is.Dev, is.Ino}], was.Kind == File && st.Size != was.Size:
 		return errMeanwhile
 	}
 	return nil
@@ -47,7 +47,7 @@ func unchangedStat(st *unix.Stat_t, was *Entry) error {
 
 // remove takes away what is there and not in the record, or in the way.
 func (r *restorer) remove(at int, name string, c *Change) error {
-	if err := unchanged(at, name, c.New); err != nil {
+	if err := r.unchanged(at, name, c.New); err != nil {
 		return err
 	}
 	flags := 0
@@ -69,7 +69,7 @@ func there(c *Change) *Entry {
 // dir makes a directory, if there is none, with its own permissions in the end.
 func (r *restorer) dir(at int, name string, c *Change) error {
 	if was := there(c); was != nil {
-		if err := unchanged(at, name, was); err != nil {
+		if err := r.unchanged(at, name, was); err != nil {
 			return err
 		}
 	} else if err := unix.Mkdirat(at, name, 0o700); err == unix.EEXIST {
@@ -94,7 +94,7 @@ func (r *restorer) touch(at int, name string, c *Change) error {
 	defer unix.Close(fd)
 	st, err := stat(fd)
 	if err == nil {
-		err = unchangedStat(&st, c.New)
+		err = r.unchangedStat(&st, c.New)
 	}
 	if err == nil {
 		err = setAll(fd, c.Old)
@@ -102,6 +102,8 @@ func (r *restorer) touch(at int, name string, c *Change) error {
 	if err != nil {
 		return err
 	}
+	// Its other names have that time too, which is to be no surprise there.
+	r.touched[inode{uint64(st.Dev), st.Ino}] = c.Old.Mtime
 	return setTime(at, name, c.Old.Mtime)
 }
 
@@ -113,7 +115,7 @@ func (r *restorer) replace(at int, name string, c *Change, make func(temp string
 	temp := ".sb-undo-" + hex.EncodeToString(random[:])
 	err := make(temp)
 	if err == nil {
-		err = unchanged(at, name, there(c))
+		err = r.unchanged(at, name, there(c))
 	}
 	if err == nil {
 		err = unix.Renameat(at, temp, at, name)

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -67,6 +68,33 @@ func TestChangedMeanwhile(t *testing.T) {
 	}
 	if hidden, _ := filepath.Glob(tree + "/.sb-undo-*"); len(hidden) > 0 {
 		t.Errorf("left: %v", hidden)
+	}
+}
+
+// TestNamesOfOneFile: two names of one file are put back in place, and as two files
+// that they were.
+func TestNamesOfOneFile(t *testing.T) {
+	s, tree := stage(t)
+	for _, name := range []string{"a", "b", "p"} {
+		write(t, tree+"/"+name, "same")
+	}
+	must(t, os.Link(tree+"/p", tree+"/q"))
+	old := time.Unix(1e9, 7)
+	for _, name := range []string{"a", "b", "p"} {
+		must(t, os.Chtimes(tree+"/"+name, old, old))
+	}
+	before := look(t, tree)
+	r := record(t, s, tree)
+	must(t, os.Remove(tree+"/b"))
+	must(t, os.Link(tree+"/a", tree+"/b"))
+	must(t, os.Chtimes(tree+"/a", time.Time{}, old.Add(time.Hour)))
+	must(t, os.Chtimes(tree+"/p", time.Time{}, old.Add(time.Hour)))
+	must(t, os.Chmod(tree+"/p", 0o600))
+	if left := restore(t, s, r, true); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+	if after := look(t, tree); after != before {
+		t.Errorf("restored\n%s\nwant\n%s", after, before)
 	}
 }
 

@@ -142,9 +142,11 @@ func (r *Record) byPath() map[string]*Entry {
 	return all
 }
 
+// inode is a file, whatever its names.
+type inode struct{ dev, ino uint64 }
+
 // leaders are the first names of the files that have several here, by the others.
 func (r *Record) leaders() map[string]string {
-	type inode struct{ dev, ino uint64 }
 	first, leaders := map[inode]string{}, map[string]string{}
 	for _, e := range r.Entries {
 		if e.Kind != File {

@@ -78,6 +78,7 @@ type restorer struct {
 	leaders map[string]string
 	made    map[string]Identity // the files that were put back
 	visited map[string]uint32   // directories in which something changed, with their permissions before
+	touched map[inode]Time      // the times that files were given in place
 	failed  map[string]bool
 	left    []Left
 }
@@ -96,7 +97,7 @@ func (s *Store) Restore(ctx context.Context, p *Plan) ([]Left, error) {
 		return nil, say.WithHint(fmt.Errorf("restore %s: it is being restored already (%w)", p.target.Tree, err), "wait until that has ended")
 	}
 	r := &restorer{ctx: ctx, store: s, plan: p, root: root, now: p.now.byPath(), target: p.target.byPath(), leaders: p.target.leaders(),
-		changed: map[string]bool{}, made: map[string]Identity{}, visited: map[string]uint32{}, failed: map[string]bool{}}
+		changed: map[string]bool{}, made: map[string]Identity{}, visited: map[string]uint32{}, touched: map[inode]Time{}, failed: map[string]bool{}}
 	for _, c := range p.steps {
 		r.changed[c.Path] = c.Status != Moded && c.Status != touched
 	}
