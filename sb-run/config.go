@@ -28,6 +28,9 @@ type config struct {
 
 	Terminal string `toml:"terminal"` // as --terminal
 
+	Undo    bool    `toml:"undo"` // as --undo
+	Records records `toml:"records"`
+
 	Secrets []string `toml:"secrets"` // what every sandbox is given, as by --secret
 	binding.Settings
 
@@ -85,6 +88,9 @@ func (c *config) check() error {
 		if _, _, perr := c.profiles().Text(name); err == nil && perr != nil {
 			err = say.Usage("images: %q is no profile (there is: %s)", name, c.profileNames())
 		}
+	}
+	if err == nil {
+		err = c.Records.check()
 	}
 	if err == nil {
 		err = c.Settings.Check()

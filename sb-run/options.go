@@ -36,6 +36,7 @@ type options struct {
 	tty, noTTY, interactive bool
 	terminal                string // "": the configuration's, or filter
 	showLog, noInput        bool
+	undo, noUndo            bool
 	print                   string // "", toml or sh
 }
 
@@ -99,6 +100,8 @@ func (o *options) flags(flags *pflag.FlagSet) *words {
 	flags.StringVar(&o.accel, "accel", "", "run the machine by `HOW`: auto, kvm or tcg (default auto)")
 
 	flags.BoolVar(&o.cold, "cold", false, "boot the machine, do not start it from memory")
+	flags.BoolVar(&o.undo, "undo", false, "record the working directory first, for sb-run undo")
+	flags.BoolVar(&o.noUndo, "no-undo", false, "record nothing, whatever config.toml says")
 	flags.BoolVar(&o.showLog, "show-policy-log", false, "print the audit log to stderr at the end")
 	flags.BoolVarP(&o.interactive, "interactive", "i", false, "keep stdin open (it always is; for those who type -it)")
 	flags.BoolVarP(&o.tty, "tty", "t", false, "give the command a terminal; the default if stdin and stdout are one")
@@ -113,7 +116,7 @@ func (o *options) flags(flags *pflag.FlagSet) *words {
 const terminalUsage = "write to a terminal what `HOW` says: filter or raw, everything (default filter)"
 
 // ofThisCall are the flags that say nothing of what the sandbox is.
-var ofThisCall = map[string]bool{"show-policy-log": true, "interactive": true, "tty": true, "no-tty": true, "terminal": true, "print": true, "no-input": true, "cold": true}
+var ofThisCall = map[string]bool{"undo": true, "no-undo": true, "show-policy-log": true, "interactive": true, "tty": true, "no-tty": true, "terminal": true, "print": true, "no-input": true, "cold": true}
 
 // addVerbs has the help list what else sb-run does.
 func addVerbs(flags *pflag.FlagSet) {
@@ -161,6 +164,8 @@ func (o *options) check(flags *pflag.FlagSet) (err error) {
 		return say.WithHint(say.Usage("the target is an empty word"), "sb-run shell runs a shell in this directory")
 	case o.tty && o.noTTY:
 		return say.Usage("--tty and --no-tty exclude each other")
+	case o.undo && o.noUndo:
+		return say.Usage("--undo and --no-undo exclude each other")
 	case o.print != "" && o.print != "toml" && o.print != "sh":
 		return say.Usage("--print: %q is neither toml nor sh", o.print)
 	case o.accel != "" && o.accel != "auto" && o.accel != "kvm" && o.accel != "tcg":

@@ -252,6 +252,7 @@ func addShares(m *manifest.Manifest, o *options, isProfile bool) error {
 		if isProfile {
 			m.Run.Links = map[string]string{"/workspace": dir}
 		}
+		o.workspace = dir
 	}
 	m.Shares = append(m.Shares, o.mounts...)
 	return arrange(m.Shares)

@@ -65,7 +65,7 @@ func runTarget(args []string) error {
 	if err != nil {
 		return err
 	}
-	r := &runner{ending: e, dir: d, plan: plan, tools: found, tty: tty, raw: o.terminal == terminalRaw, showLog: o.showLog}
+	r := &runner{ending: e, dir: d, plan: plan, tools: found, tty: tty, raw: o.terminal == terminalRaw, showLog: o.showLog, recording: recordingOf(plan.m, o, c)}
 	err = r.run()
 	if left := d.remove(); left != nil {
 		if say.Code(err) == say.CodeOK {
@@ -79,13 +79,14 @@ func runTarget(args []string) error {
 // runner is one run from its start to its end.
 type runner struct {
 	*ending
-	dir     *runDir
-	plan    *plan
-	tools   tools
-	tty     bool
-	raw     bool // terminals are written to unfiltered
-	showLog bool
-	what    func(context.Context, *session.Host) error // what is done inside; nil: the plan's command
+	dir       *runDir
+	plan      *plan
+	tools     tools
+	tty       bool
+	raw       bool // terminals are written to unfiltered
+	showLog   bool
+	what      func(context.Context, *session.Host) error // what is done inside; nil: the plan's command
+	recording *recording                                 // nil: nothing is recorded
 }
 
 // run returns the command's exit code as an error, as say.Exit makes it, or why
@@ -104,6 +105,9 @@ func (r *runner) run() error {
 	}
 	if err := r.dir.writeManifest(m); err != nil {
 		return err
+	}
+	if err := r.record(); err != nil { // before anything of the guest's runs
+		return r.instead(err)
 	}
 	s, err := startSandbox(r.dir, r.tools, r.plan, r.ending)
 	if err != nil {

@@ -16,7 +16,8 @@ var (
 )
 
 // deeper are commands whose help no other help names.
-var deeper = map[string][]string{"sb-broker": {"sb-broker keep --secrets=3", "sb-broker keep set", "sb-broker keep ls", "sb-broker keep check", "sb-broker keep rm", "sb-broker keep login"}}
+var deeper = map[string][]string{"sb-run": {"sb-run undo ls", "sb-run undo verify", "sb-run undo diff", "sb-run undo restore", "sb-run undo prune"},
+	"sb-broker": {"sb-broker keep --secrets=3", "sb-broker keep set", "sb-broker keep ls", "sb-broker keep check", "sb-broker keep rm", "sb-broker keep login"}}
 
 // TestManPages holds each tool that has a page to it: the usual sections, every
 // verb, and every flag of --help.
