@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 
 	"sb/lib/reason"
@@ -25,7 +26,7 @@ func judgeBody(r *http.Request, p plan) refused {
 		if b.queries != nil {
 			return judgeQuery(r, b)
 		}
-		limited = limited || len(b.Methods) < len(methods)
+		limited = limited || slices.ContainsFunc(methods, func(m string) bool { return !slices.Contains(b.Methods, m) })
 	}
 	if !limited {
 		return refused{}

@@ -154,6 +154,10 @@ func TestE14MethodInForm(t *testing.T) {
 				t.Errorf("the server got %q, want %q", got.body, want)
 			}
 		}
+		// However often a method is named, it is one.
+		b.Methods = slices.Repeat([]string{"POST"}, len(methods))
+		w = start(t, echo, b)
+		w.refuses(w.client(http2), form(plain, "_method=DELETE"), 403, "method-override")
 		// Where every method is allowed there is nothing to get round.
 		w = start(t, echo, anthropic())
 		w.passes(w.client(http2), form(plain, "_method=DELETE"))
