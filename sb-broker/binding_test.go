@@ -216,7 +216,7 @@ func TestE14AnyPath(t *testing.T) {
 func TestE14Overrides(t *testing.T) {
 	w := start(t, echo, anthropic())
 	for _, name := range overrides {
-		for _, spelt := range []string{name, strings.ToUpper(name), strings.ReplaceAll(name, "-", "_"), strings.Replace(name, "-", "_", 1)} {
+		for _, spelt := range []string{name, strings.ToUpper(name), strings.ReplaceAll(name, "-", "_"), strings.Replace(name, "-", "_", 1), strings.ReplaceAll(name, "-", "."), strings.ReplaceAll(name, "-", "!")} {
 			r := request("POST", "/", strings.NewReader("body"), spelt, "DELETE")
 			r.ContentLength, r.Trailer = -1, http.Header{spelt: {"DELETE"}}
 			w.passes(w.client(false), r)

@@ -6,6 +6,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -25,7 +26,7 @@ func judgeBody(r *http.Request, p plan) refused {
 		if b.queries != nil {
 			return judgeQuery(r, b)
 		}
-		limited = limited || len(b.Methods) < len(methods)
+		limited = limited || slices.ContainsFunc(methods, func(m string) bool { return !slices.Contains(b.Methods, m) })
 	}
 	if !limited {
 		return refused{}
@@ -57,8 +58,7 @@ func judgeQuery(r *http.Request, b *bound) refused {
 // judgeForm refuses a form in which a field names another method: some servers take
 // a request for that.
 func judgeForm(r *http.Request) refused {
-	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if !slices.Contains([]string{"application/x-www-form-urlencoded", "multipart/form-data"}, kind) || r.Body == http.NoBody {
+	if r.Body == http.NoBody || !mayBeForm(r.Header["Content-Type"]) {
 		return refused{}
 	}
 	text, err := io.ReadAll(io.LimitReader(r.Body, maxForm+1))
@@ -69,11 +69,25 @@ func judgeForm(r *http.Request) refused {
 	return refused{}
 }
 
+// mayBeForm says whether a server may read a body of that type as a form: one that says
+// so, one of parts, and one that says nothing (Rack takes that for a form), nothing that
+// can be read, or more than one thing.
+func mayBeForm(types []string) bool {
+	if len(types) != 1 {
+		return true
+	}
+	kind, _, err := mime.ParseMediaType(types[0])
+	return err != nil || !strings.Contains(kind, "/") || kind == "application/x-www-form-urlencoded" || strings.HasPrefix(kind, "multipart/")
+}
+
 // overridesMethod says whether a query or a form has the name of a field in it by
 // which servers let a method be overridden, however it is escaped.
 func overridesMethod(text string) bool {
 	for range 3 { // some servers decode twice
-		low := strings.ToLower(text)
+		low := strings.ReplaceAll(strings.ToLower(text), `\`, "") // which escapes in the names of parts
+		if dottedMethod.MatchString(low) {
+			return true
+		}
 		for _, name := range []string{"_method", "http-method", "http_method", "httpmethod", "method-override", "method_override"} {
 			if strings.Contains(low, name) {
 				return true
@@ -83,6 +97,9 @@ func overridesMethod(text string) bool {
 	}
 	return false
 }
+
+// dottedMethod finds what PHP takes for "_method", where a name may begin.
+var dottedMethod = regexp.MustCompile(`(?:^|[&;"=\s])[+\s]*\.method`)
 
 // unescaped is text with its percent escapes decoded, as far as they are any.
 func unescaped(text string) string {

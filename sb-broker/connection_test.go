@@ -38,7 +38,7 @@ func socket(rw http.ResponseWriter, r *http.Request) {
 		panic(err)
 	}
 	defer c.Close()
-	fmt.Fprintf(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\nX-Key: %s\r\n\r\n", map[bool]string{true: "h2c", false: "websocket"}[r.URL.Path == "/other"], r.Header.Get("X-Api-Key"))
+	fmt.Fprintf(c, "HTTP/1.1 101 Hello %[2]s\r\nConnection: Upgrade\r\nUpgrade: %[1]s\r\nX-Key: %[2]s\r\n\r\n", map[bool]string{true: "h2c", false: "websocket"}[r.URL.Path == "/other"], r.Header.Get("X-Api-Key"))
 	for {
 		line, err := in.ReadString('\n')
 		if err != nil {
@@ -81,7 +81,7 @@ func (w *world) echoesOnSocket(say, why string) {
 	io.WriteString(c, upgrade("/", "websocket"))
 	in := bufio.NewReader(c)
 	res, err := http.ReadResponse(in, nil)
-	if err != nil || res.StatusCode != 101 || res.Header.Get("X-Key") != placeholder {
+	if err != nil || res.Status != "101 Switching Protocols" || res.Header.Get("X-Key") != placeholder {
 		t.Fatalf("%+v, %v", res, err)
 	}
 	got := w.hands.last(t).Header

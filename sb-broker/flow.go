@@ -249,6 +249,11 @@ func (f *flow) answer(guest *tls.Conn) {
 	if guest.ConnectionState().NegotiatedProtocol != "h2" {
 		f.requests = newRequests(guest, f)
 		c = f.requests
+		srv.ConnState = func(_ net.Conn, s http.ConnState) {
+			if s == http.StateIdle { // the answer has been written, to its end
+				f.requests.answered()
+			}
+		}
 	}
 	// A server that has ended answers no more requests: the guest is told so, and
 	// asks again on another connection.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -68,8 +69,10 @@ func (k *keeper) get(ctx context.Context, name string) held {
 	case h := <-got:
 		return h
 	case <-ctx.Done():
+		k.giveUp(name, got)
 		return held{why: reason.SecretUnavailable, text: "the request was given up"}
 	case <-late.C:
+		k.giveUp(name, got)
 		return held{why: reason.SecretUnavailable, text: "the keeper does not answer"}
 	}
 }
@@ -81,13 +84,23 @@ func (k *keeper) ask(name string, got chan held) (err error) {
 	if k.dead != nil {
 		return k.dead
 	}
-	others := k.waiting[name]
-	k.waiting[name] = append(others, got)
-	if len(others) == 0 {
+	k.waiting[name] = append(k.waiting[name], got)
+	if !slices.Contains(k.asked, name) {
 		k.asked = append(k.asked, name)
 		_, err = fmt.Fprintf(k.wire, "get %s\n", name)
 	}
 	return err
+}
+
+// giveUp forgets one who waits: a guest may give requests up without end.
+func (k *keeper) giveUp(name string, got chan held) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if all := slices.DeleteFunc(k.waiting[name], func(c chan held) bool { return c == got }); len(all) > 0 {
+		k.waiting[name] = all
+	} else {
+		delete(k.waiting, name)
+	}
 }
 
 // read hands answers out, until the wire ends.

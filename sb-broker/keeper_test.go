@@ -52,3 +52,35 @@ func TestE22ManyAsk(t *testing.T) {
 	}
 	all.Wait()
 }
+
+// TestE22GivenUp: who does not wait any more is forgotten, and the question is not asked
+// again while it has no answer, which whoever asks next gets.
+func TestE22GivenUp(t *testing.T) {
+	near, far := pair(t, "secrets", fd.Stream)
+	defer near.Close()
+	k := newKeeper(far)
+	for range 1000 {
+		ctx, giveUp := context.WithTimeout(context.Background(), time.Millisecond)
+		if h := k.get(ctx, "anthropic"); h.why == "" {
+			t.Fatalf("there is a value: %q", h.value)
+		}
+		giveUp()
+	}
+	k.mu.Lock()
+	waiting, asked := len(k.waiting["anthropic"]), len(k.asked)
+	k.mu.Unlock()
+	if waiting != 0 || asked != 1 {
+		t.Fatalf("%d are waited for, %d were asked", waiting, asked)
+	}
+	got := make(chan held, 1)
+	go func() { got <- k.get(context.Background(), "anthropic") }()
+	for waits := false; !waits; time.Sleep(time.Millisecond) {
+		k.mu.Lock()
+		waits = len(k.waiting["anthropic"]) == 1
+		k.mu.Unlock()
+	}
+	fmt.Fprintf(near, "value 9\nthe-value")
+	if h := <-got; string(h.value) != "the-value" {
+		t.Errorf("%q, %s", h.value, h.text)
+	}
+}

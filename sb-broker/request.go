@@ -20,7 +20,6 @@ func (f *flow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	room := f.begin()
 	defer f.finish()
 	if f.requests != nil {
-		defer f.requests.answered()
 		http.NewResponseController(w).EnableFullDuplex()
 	}
 	if f.leaving() {

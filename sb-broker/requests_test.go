@@ -232,7 +232,7 @@ func TestE5HopByHop(t *testing.T) {
 func TestE6Lookalikes(t *testing.T) {
 	both(t, func(t *testing.T, http2 bool) {
 		w := start(t, echo, anthropic())
-		for _, fields := range [][]string{{"X-Api-Key", "mine"}, {"X-Api_Key", "mine"}, {"X_Api_Key", "mine"}, {"x_api-key", placeholder}} {
+		for _, fields := range [][]string{{"X-Api-Key", "mine"}, {"X-Api_Key", "mine"}, {"X_Api_Key", "mine"}, {"x_api-key", placeholder}, {"X.Api.Key", "mine"}, {"X-Api~Key", placeholder}} {
 			w.refuses(w.client(http2), request("GET", "/", nil, fields...), 403, "header-twice")
 		}
 		w.has("deny header-twice -")

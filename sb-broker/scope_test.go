@@ -124,14 +124,26 @@ func TestE14MethodInForm(t *testing.T) {
 			w.refuses(c, form(plain, body), 403, "method-override")
 		}
 		w.refuses(c, form("Application/X-WWW-Form-Urlencoded; charset=utf-8", "_method=PUT"), 403, "method-override")
+		for _, body := range []string{".method=DELETE", "a=b&%2emethod=DELETE", "a=b&+.method=DELETE"} { // as PHP reads them
+			w.refuses(c, form(plain, body), 403, "method-override")
+		}
 		w.refuses(c, parts("_method"), 403, "method-override")
+		w.refuses(c, parts(".method"), 403, "method-override")
+		w.refuses(c, form("multipart/mixed; boundary=x", "--x\r\nContent-Disposition: form-data; name=\"_meth\\od\"\r\n\r\nPUT\r\n--x--\r\n"), 403, "method-override")
+		// What one reader takes for no form, another does.
+		for _, kind := range []string{"", plain + "; a=1; a=2", plain + ", text/plain", plain + "; a", "form"} {
+			w.refuses(c, form(kind, "_method=DELETE"), 403, "method-override")
+		}
+		two := form("text/plain", "_method=DELETE")
+		two.Header.Add("Content-Type", plain)
+		w.refuses(c, two, 403, "method-override")
 		packed := form(plain, "packed")
 		packed.Header.Set("Content-Encoding", "gzip")
 		w.refuses(c, packed, 403, "method-override")
 		w.has("deny method-override form")
 		w.has("deny method-override query")
 		// The controls: forms without it arrive whole, and JSON may say what it likes.
-		for _, r := range []*http.Request{form(plain, "title="+url.QueryEscape("a method of mine %")), form("application/json", `{"_method":"x"}`), parts("name"), request("POST", "/x?method=a", nil)} {
+		for _, r := range []*http.Request{form(plain, "title="+url.QueryEscape("a method of mine %")), form(plain, "a=b.method"), form("", "hello"), form("application/json", `{"_method":"x"}`), form("application/octet-stream", strings.Repeat("_method=", maxForm)), parts("name"), request("POST", "/x?method=a", nil)} {
 			want := ""
 			if r.Body != nil && r.GetBody != nil {
 				again, _ := r.GetBody()
@@ -142,6 +154,10 @@ func TestE14MethodInForm(t *testing.T) {
 				t.Errorf("the server got %q, want %q", got.body, want)
 			}
 		}
+		// However often a method is named, it is one.
+		b.Methods = slices.Repeat([]string{"POST"}, len(methods))
+		w = start(t, echo, b)
+		w.refuses(w.client(http2), form(plain, "_method=DELETE"), 403, "method-override")
 		// Where every method is allowed there is nothing to get round.
 		w = start(t, echo, anthropic())
 		w.passes(w.client(http2), form(plain, "_method=DELETE"))

@@ -96,8 +96,16 @@ func newBound(c binding.Binding) (b *bound, err error) {
 	return b, nil
 }
 
-// fold is a header's name as servers that hand fields over in variables take it.
-func fold(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
+// fold is a header's name as servers that hand fields over in variables take it: some
+// have an underscore there for whatever is no letter and no digit.
+func fold(name string) string {
+	return strings.Map(func(r rune) rune {
+		if 'a' <= r && r <= 'z' || '0' <= r && r <= '9' {
+			return r
+		}
+		return '-'
+	}, strings.ToLower(name))
+}
 
 func isToken(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {

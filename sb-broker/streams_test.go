@@ -378,6 +378,21 @@ func TestLengths(t *testing.T) {
 	}
 }
 
+// TestRefusedOnce: a request that is refused is answered once, and behind the answer
+// before it, whoever of net/http's happens to read it.
+func TestRefusedOnce(t *testing.T) {
+	w := start(t, echo, anthropic())
+	for range 400 {
+		c := w.guest("http/1.1")
+		io.WriteString(c, "GET /1 HTTP/1.1\r\nHost: api.example\r\n"+key+"\r\nGET /2 HTTP/1.1\r\nHost: api.example\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n")
+		all, _ := io.ReadAll(c)
+		c.Close()
+		if text := string(all); !strings.HasPrefix(text, "HTTP/1.1 200") || strings.Count(text, "HTTP/1.1 403") != 1 || strings.Count(text, "HTTP/1.1 ") != 2 {
+			t.Fatalf("the guest got %q", text)
+		}
+	}
+}
+
 // TestPipelined: requests that come at once are answered one after the other; one
 // that is refused comes after the answers before it, and ends the connection.
 func TestPipelined(t *testing.T) {

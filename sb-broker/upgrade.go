@@ -31,6 +31,7 @@ func (f *flow) switched(res *http.Response) error {
 	if !ok || f.requests == nil || !strings.EqualFold(res.Header.Get("Upgrade"), "websocket") {
 		return refusal{refused{reason.WebsocketUnbound, res.Header.Get("Upgrade")}}
 	}
+	res.Status = "101 Switching Protocols" // which goes out with what the server says behind it
 	f.requests.raw()
 	f.mu.Lock()
 	f.switchedOver = true

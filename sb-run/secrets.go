@@ -38,7 +38,7 @@ func addSecrets(m *manifest.Manifest, o *options, c *config, p *profile.Profile)
 	services := binding.BuiltIn()
 	placeholders := map[string]string{}
 	var done []string
-	tried, err := kept(c, p.TrySecrets)
+	tried, err := kept(m.Shares, c, p.TrySecrets)
 	if err != nil {
 		return err
 	}
@@ -72,12 +72,15 @@ func addSecrets(m *manifest.Manifest, o *options, c *config, p *profile.Profile)
 // kept are those of some secrets that can be read, for a profile that uses what
 // there is. A sign-in gives way to a key for the same host: a client given both
 // uses one of them, and which is not said.
-func kept(c *config, names []string) (found []string, err error) {
+func kept(shares []manifest.Share, c *config, names []string) (found []string, err error) {
 	if len(names) == 0 {
 		return nil, nil
 	}
 	path, err := tool("sb-broker")
 	if err != nil {
+		return nil, err
+	}
+	if err := apart(shares, "the key of the secrets", c.Store.Key); err != nil {
 		return nil, err
 	}
 	hosts := map[string]bool{}
@@ -86,15 +89,18 @@ func kept(c *config, names []string) (found []string, err error) {
 		if err != nil {
 			return nil, say.Usage("try-secrets: %s: %w", name, err)
 		}
+		if hosts[all[0].Hosts[0]] {
+			continue
+		}
 		if source := c.Sources[name]; source.FD() < 0 { // what comes by a descriptor can be read once
+			if err := apart(shares, "the secret "+name, source); err != nil {
+				return nil, err // before it is read, which may run it
+			}
 			check := exec.Command(path, "keep", "check", name)
-			check.Stdin = os.Stdin
+			check.Stdin, check.Env = os.Stdin, keeperEnvironment(shares)
 			if check.Run() != nil {
 				continue
 			}
-		}
-		if hosts[all[0].Hosts[0]] {
-			continue
 		}
 		hosts[all[0].Hosts[0]] = true
 		found = append(found, name)

@@ -324,6 +324,37 @@ func TestKeeperPath(t *testing.T) {
 	}
 }
 
+// TestTriedInShare: a secret that a profile tries is read no earlier than it is known
+// that the guest can change nothing of how, and finds no program where the guest could
+// put one.
+func TestTriedInShare(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	agents := filepath.Join(s.home, "config", "agents")
+	if err := errors.Join(os.MkdirAll(agents, 0o700), os.Mkdir(s.work+"/bin", 0o700), os.WriteFile(s.work+"/tool", []byte("#!/bin/sh\n"), 0o700),
+		os.WriteFile(agents+"/mine.toml", []byte("image = [\"img\"]\ntry-secrets = [\"anthropic\"]\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for i, v := range s.env {
+		if path, ok := strings.CutPrefix(v, "PATH="); ok {
+			s.env[i] = "PATH=" + s.work + "/bin:.:" + path
+		}
+	}
+	for _, table := range []string{"[source]\nanthropic = ", "[store]\nkey = "} {
+		s.config(table + "\"cmd:" + s.work + "/tool\"\n")
+		s.run("mine", "--", "true").want(t, 125, "which is shared with the guest")
+	}
+	if got := s.starts("keeper"); len(got) != 0 {
+		t.Errorf("the keeper was asked: %q", got[0].Args)
+	}
+	s.config("")
+	s.run("mine", "--", "true").want(t, 0)
+	got := noted[string](s, "keeper-path")
+	if len(got) != 2 || got[0] != os.Getenv("PATH") || got[1] != os.Getenv("PATH") {
+		t.Errorf("it looks in %q, want %q", got, os.Getenv("PATH"))
+	}
+}
+
 // TestSecretFromDescriptor: a descriptor of the user's reaches the keeper, and
 // nobody else.
 func TestSecretFromDescriptor(t *testing.T) {

@@ -25,6 +25,10 @@ type Frames struct {
 	control message // may stand between two frames of another
 }
 
+// maxHeld is how much may wait for the rest of what may be a secret, in bytes besides
+// those of the longest: a server may send pings and empty frames meanwhile.
+const maxHeld = 64 << 10
+
 // Why what a server sends on a websocket is not passed on.
 var (
 	ErrSecret = errors.New("there is a secret in it")
@@ -76,7 +80,9 @@ func (f *Frames) fill() {
 		f.out = len(f.raw)
 		return
 	}
-	f.hold()
+	if f.hold(); len(f.raw)-f.out > maxHeld+f.set().reach() {
+		f.err = ErrFrames
+	}
 }
 
 // hold has what may be the beginning of a secret wait.

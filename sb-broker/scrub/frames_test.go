@@ -81,6 +81,33 @@ func TestE9Frames(t *testing.T) {
 	}
 }
 
+// TestE9HeldFrames: what waits for the rest of what may be a secret is bounded,
+// whatever a server sends meanwhile; less than that waits, and is handed out.
+func TestE9HeldFrames(t *testing.T) {
+	for name, between := range map[string]string{"pings": frame(ping, "are you there?"), "empty frames": frame(goesOn, "")} {
+		begin := frame(begins, "it is "+secret[:9])
+		some := begin + strings.Repeat(between, 1000) + frame(ends, "no secret")
+		if got, err := io.ReadAll(NewFrames(testSet, strings.NewReader(some))); err != nil || string(got) != some {
+			t.Errorf("%s: %d bytes of %d, %v", name, len(got), len(some), err)
+		}
+		r := NewFrames(testSet, io.MultiReader(strings.NewReader(begin), io.LimitReader(forever(between), 8<<20)))
+		got, err := io.ReadAll(r)
+		if !errors.Is(err, ErrFrames) || !strings.HasPrefix(begin, string(got)) || cap(r.raw) > 1<<20 {
+			t.Errorf("%s without end: %d bytes, %v; %d are held", name, len(got), err, cap(r.raw))
+		}
+	}
+}
+
+// forever is a text again and again.
+type forever string
+
+func (f forever) Read(p []byte) (n int, err error) {
+	for len(p)-n >= len(f) {
+		n += copy(p[n:], f)
+	}
+	return n, nil
+}
+
 // TestPromptFrames: the end of a message is not held back, whatever it may begin.
 func TestPromptFrames(t *testing.T) {
 	pr, pw := io.Pipe()
