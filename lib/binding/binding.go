@@ -36,7 +36,7 @@ type Binding struct {
 const (
 	MinSecret = 8        // bytes of a value: a shorter one is found by chance in what servers send
 	MaxSecret = 16 << 10 // and at most
-	maxName   = 64       // bytes of a secret's name
+	MaxName   = 64       // bytes of a secret's name
 	maxList   = 64       // hosts, methods or paths
 	maxPath   = 1024     // bytes of a prefix
 	maxFormat = 256
@@ -50,14 +50,14 @@ func ValidSecret(s string) bool {
 			return false
 		}
 	}
-	return s != "" && len(s) <= maxName
+	return s != "" && len(s) <= MaxName
 }
 
 // Check brings b to its canonical form (names, header and methods in one case)
 // and says what is wrong with it, with the key that is.
 func (b *Binding) Check() error {
 	if !ValidSecret(b.Secret) {
-		return fmt.Errorf("secret: %q is no name of a secret: lower-case letters, digits, -, _ and ., at most %d", b.Secret, maxName)
+		return fmt.Errorf("secret: %q is no name of a secret: lower-case letters, digits, -, _ and ., at most %d", b.Secret, MaxName)
 	}
 	for _, c := range []struct {
 		key   string
@@ -129,7 +129,7 @@ func (b *Binding) checkHeader() error {
 	switch {
 	case h == "":
 		return errors.New("it is not set: authorization, x-api-key and the like")
-	case len(h) > maxName || strings.Trim(h, "abcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+-.^_`|~") != "":
+	case len(h) > MaxName || strings.Trim(h, "abcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+-.^_`|~") != "":
 		return fmt.Errorf("%q is no name of a header field", b.Header)
 	case fixed[h] || strings.HasPrefix(h, "sec-websocket-") || strings.HasPrefix(h, "proxy-"):
 		return fmt.Errorf("%s says how a request is read, and holds no credential", h)
@@ -171,7 +171,7 @@ func (b *Binding) checkMethods() error {
 	}
 	for i, m := range b.Methods {
 		m = strings.ToUpper(m)
-		if m == "" || len(m) > maxName || strings.Trim(m, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-_") != "" {
+		if m == "" || len(m) > MaxName || strings.Trim(m, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-_") != "" {
 			return fmt.Errorf("%q is no method", b.Methods[i])
 		}
 		if m == "CONNECT" || m == "TRACE" {

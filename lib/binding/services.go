@@ -47,7 +47,7 @@ func (s *Services) Find(word string, own []Binding) ([]Binding, error) {
 		return s.scoped(name, scope)
 	}
 	if !ValidSecret(name) {
-		return nil, fmt.Errorf("%q is no name of a secret: lower-case letters, digits, -, _ and ., at most %d", name, maxName)
+		return nil, fmt.Errorf("%q is no name of a secret: lower-case letters, digits, -, _ and ., at most %d", name, MaxName)
 	}
 	found := s.of(name, own)
 	if atHost {

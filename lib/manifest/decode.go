@@ -14,25 +14,31 @@ import (
 // error names the file, the line and the key.
 func Decode(file string, text []byte, v any) error {
 	md, err := toml.Decode(string(text), v)
-	var pe toml.ParseError
-	switch {
-	case errors.As(err, &pe):
-		where := ""
-		if pe.LastKey != "" {
-			where = pe.LastKey + ": "
-		}
-		return fmt.Errorf("%s:%d: %s%s", file, pe.Position.Line, where, cause(pe))
-	case err != nil:
-		if m := typeError.FindStringSubmatch(err.Error()); m != nil {
-			return fmt.Errorf("%s:%s: %s: %s", file, m[1], m[2], m[3])
-		}
-		return fmt.Errorf("%s: %w", file, err)
+	if err != nil {
+		return Explain(file, err)
 	}
 	if unknown := md.Undecoded(); len(unknown) > 0 {
 		key := unknown[0]
 		return fmt.Errorf("%s:%d: unknown key %s", file, line(text, key), key)
 	}
 	return nil
+}
+
+// Explain words an error of the decoder's: with the file, and the line and the key
+// where they are known.
+func Explain(file string, err error) error {
+	var pe toml.ParseError
+	if errors.As(err, &pe) {
+		where := ""
+		if pe.LastKey != "" {
+			where = pe.LastKey + ": "
+		}
+		return fmt.Errorf("%s:%d: %s%s", file, pe.Position.Line, where, cause(pe))
+	}
+	if m := typeError.FindStringSubmatch(err.Error()); m != nil {
+		return fmt.Errorf("%s:%s: %s: %s", file, m[1], m[2], m[3])
+	}
+	return fmt.Errorf("%s: %w", file, err)
 }
 
 // typeError is how the decoder words a value of the wrong type; it has no type

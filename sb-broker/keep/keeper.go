@@ -20,6 +20,7 @@ import (
 
 	"sb/lib/binding"
 	"sb/lib/dirs"
+	"sb/lib/manifest"
 	"sb/lib/say"
 
 	"github.com/BurntSushi/toml"
@@ -68,7 +69,7 @@ func newKeeper() (*keeper, error) {
 	}
 	// The other tables are sb-run's, which is strict about them all.
 	if _, err := toml.Decode(string(text), &k.settings); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, manifest.Explain(path, err)
 	}
 	if err := k.settings.Check(); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)

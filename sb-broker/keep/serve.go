@@ -105,7 +105,7 @@ func (k *keeper) takeGiven(words, names []string) error {
 		}
 		f, err := fd.Take(s.String(), m, fd.Input)
 		if err != nil {
-			return err
+			return say.WithHint(err, "give it: sb-run … %d<FILE", n)
 		}
 		f.Seek(0, io.SeekStart) // a file may have been read by the keeper before this one
 		value, err := io.ReadAll(io.LimitReader(f, most))

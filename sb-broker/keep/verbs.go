@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"slices"
@@ -14,15 +13,17 @@ import (
 
 	"sb/lib/binding"
 	"sb/lib/say"
-
-	"golang.org/x/term"
 )
 
 // names checks words of the command line.
 func checkNames(words []string) error {
 	for _, name := range words {
 		if !binding.ValidSecret(name) {
-			return say.Usage("%q is no name of a secret: lower-case letters, digits, -, _ and .", name)
+			err := say.Usage("%.80q is no name of a secret: lower-case letters, digits, -, _ and ., at most %d", name, binding.MaxName)
+			if kept := name[:max(strings.IndexAny(name, "@:"), 0)]; binding.ValidSecret(kept) {
+				return say.WithHint(err, "where it goes is said at the run (--secret %s): it is kept as %s", name, kept)
+			}
+			return err
 		}
 	}
 	return nil
@@ -50,6 +51,12 @@ func setVerb(args []string) error {
 	if err := k.takeGiven(nil, nil); err != nil {
 		return err
 	}
+	if k.settings.Store.Kind == "file" {
+		// Said before the value is asked for.
+		if _, _, err := k.identity(context.Background()); err != nil {
+			return fmt.Errorf("keep the secret %s: %w", name, err)
+		}
+	}
 	value, err := askFor(name, *stdin)
 	if err != nil {
 		return err
@@ -71,27 +78,6 @@ func setVerb(args []string) error {
 		say.Warn("config.toml has a source for %s (%s), which comes first", name, s)
 	}
 	return nil
-}
-
-// askFor reads a value from stdin, or asks at the terminal.
-func askFor(name string, stdin bool) ([]byte, error) {
-	if stdin {
-		value, err := io.ReadAll(io.LimitReader(os.Stdin, most))
-		if err != nil {
-			return nil, fmt.Errorf("read the secret %s from stdin: %w", name, err)
-		}
-		return trim(value), nil
-	}
-	if !term.IsTerminal(0) {
-		return nil, say.WithHint(say.Usage("stdin is no terminal to ask for %s at", name), "sb-run secret set %s --stdin reads it from there", name)
-	}
-	fmt.Fprintf(os.Stderr, "%s: ", name)
-	value, err := term.ReadPassword(0)
-	fmt.Fprintln(os.Stderr)
-	if err != nil {
-		return nil, fmt.Errorf("ask for the secret %s: %w", name, err)
-	}
-	return value, nil
 }
 
 // entry is what is said of a secret.
@@ -152,6 +138,9 @@ func listVerb(args []string) error {
 	if err != nil {
 		return err
 	}
+	if len(names) == 0 {
+		say.Note("there is no secret; sb-run secret set NAME keeps one")
+	}
 	entries := []entry{}
 	for _, name := range names {
 		entries = append(entries, k.entry(name))
@@ -201,14 +190,15 @@ func checkVerb(args []string) error {
 			return err
 		}
 	}
-	if err := k.takeGiven(nil, names); err != nil {
-		return err
-	}
 	entries, failed := []entry{}, false
 	for _, name := range names {
 		e := k.entry(name)
-		value, _, err := k.read(context.Background(), name)
-		clear(value)
+		err := k.takeGiven(nil, []string{name})
+		if err == nil {
+			var value []byte
+			value, _, err = k.read(context.Background(), name)
+			clear(value)
+		}
 		if err != nil {
 			failed, e.Error = true, err.Error()
 			say.Report(os.Stderr, err)
@@ -247,7 +237,11 @@ func removeVerb(args []string) error {
 	for _, name := range flags.Args() {
 		kind := k.kept(name)
 		if kind == "" {
-			err = errors.Join(err, fmt.Errorf("forget the secret %s: none of that name is kept", name))
+			none := fmt.Errorf("forget the secret %s: none of that name is kept", name)
+			if where, _ := k.find(name); where != "" {
+				none = fmt.Errorf("%w; it is %s, which is yours", none, where)
+			}
+			err = errors.Join(err, none)
 			continue
 		}
 		err = errors.Join(err, k.forget(context.Background(), name, kind))
