@@ -93,6 +93,11 @@ func (s *Store) scan(ctx context.Context, tree string, rules Rules, keep *Store)
 	}
 	c.rec.sort()
 	if len(c.rec.Entries) == 0 || c.rec.Entries[0].Path != "" {
+		for _, s := range c.rec.Skipped {
+			if s.Path == "" {
+				return nil, fmt.Errorf("it cannot be read: %s", s.Why)
+			}
+		}
 		return nil, errors.New("it cannot be read")
 	}
 	if n := len(c.rec.Entries) + len(c.rec.Skipped); n > MaxEntries {

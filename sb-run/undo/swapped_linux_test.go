@@ -35,7 +35,11 @@ func TestSwappedDirectories(t *testing.T) {
 			os.Remove(fmt.Sprintf("%s/dir/f%d", tree, j)) // one of them, or nothing outside:
 			write(t, outside+"/f0", "a long secret")
 		}
+		// The tree itself may change each time that it is read: then it is refused.
 		now, err := s.Scan(t.Context(), tree, plain)
+		for tries := 0; err != nil && tries < 100; tries++ {
+			now, err = s.Scan(t.Context(), tree, plain)
+		}
 		must(t, err)
 		for _, e := range now.Entries {
 			if e.Kind == File && e.Size == int64(len("a long secret")) {
