@@ -216,19 +216,35 @@ func environments(e *ending) (all []image, err error) {
 	return all, nil
 }
 
+// removeEnvironments removes those of some profiles, or all; a name without one is
+// an error, before anything is removed.
 func removeEnvironments(e *ending, all []image, names []string) error {
-	left := map[string]bool{}
-	for _, n := range names {
-		left[n] = true
+	chosen, err := environmentsOf(all, names)
+	if err != nil {
+		return err
 	}
-	for _, im := range all {
-		name := im.Ref[len("env:"):strings.LastIndex(im.Ref, "-")]
-		if len(names) > 0 && !left[name] {
-			continue
-		}
+	for _, im := range chosen {
 		if _, err := ask(e, true, "rm", im.Ref); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func environmentsOf(all []image, names []string) (chosen []image, err error) {
+	if len(names) == 0 {
+		return all, nil
+	}
+	for _, name := range names {
+		before := len(chosen)
+		for _, im := range all {
+			if im.Ref[:strings.LastIndex(im.Ref, "-")] == "env:"+name {
+				chosen = append(chosen, im)
+			}
+		}
+		if len(chosen) == before {
+			return nil, say.WithHint(fmt.Errorf("no environment of %s is there", name), "sb-run agents cache ls lists them")
+		}
+	}
+	return chosen, nil
 }
