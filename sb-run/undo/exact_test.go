@@ -18,7 +18,9 @@ func TestRestoreIsExact(t *testing.T) {
 	for i := range uint64(25) {
 		g := &gardener{t: t, rand: rand.New(rand.NewPCG(seed, i))}
 		s, tree := stage(t)
-		g.tree = tree
+		g.tree, g.outside = tree, t.TempDir()
+		write(t, g.outside+"/kept", "not of the tree")
+		outside := look(t, g.outside)
 		g.grow(60)
 		g.settle()
 		before := look(t, tree)
@@ -42,6 +44,9 @@ func TestRestoreIsExact(t *testing.T) {
 		if after := look(t, tree); after != wrecked {
 			t.Fatalf("seed %d/%d: back to\n%s\nwant\n%s", seed, i, after, wrecked)
 		}
+		if after := look(t, g.outside); after != outside {
+			t.Fatalf("seed %d/%d: where a link leads is now\n%s\nwant\n%s", seed, i, after, outside)
+		}
 		if changes, _ := Diff(now, record(t, s, tree)); len(changes) > 0 {
 			t.Fatalf("seed %d/%d: what is equal differs: %v", seed, i, changes)
 		}
@@ -53,6 +58,8 @@ type gardener struct {
 	t    *testing.T
 	rand *rand.Rand
 	tree string
+
+	outside string // a directory that links of the tree lead to
 }
 
 func (g *gardener) name() string {
@@ -132,11 +139,13 @@ func (g *gardener) wreck(n int) {
 			os.RemoveAll(path)
 		case 1:
 			os.Rename(path, filepath.Join(g.pick(fs.ModeDir), g.name()))
-		case 2:
-			os.Chmod(path, fs.FileMode(0o700|g.rand.IntN(0o100)))
+		case 2: // not of a link, which would be that of where it leads
+			if st, err := os.Lstat(path); err == nil && st.Mode().Type() != fs.ModeSymlink {
+				os.Chmod(path, fs.FileMode(0o700|g.rand.IntN(0o100)))
+			}
 		case 3:
 			os.RemoveAll(path)
-			os.Symlink("/etc", path)
+			os.Symlink(g.outside, path)
 		case 4:
 			os.RemoveAll(path)
 			write(g.t, path+"/"+g.name()+"/x", "new")
