@@ -22,7 +22,8 @@ type config struct {
 	Disk   manifest.Size     `toml:"disk"`
 	Images map[string]string `toml:"images"` // another image for a profile, by its name
 
-	Network netChoices `toml:"network"`
+	Network   netChoices       `toml:"network"`
+	Workspace workspaceChoices `toml:"workspace"`
 
 	Secrets []string `toml:"secrets"` // what every sandbox is given, as by --secret
 	binding.Settings
@@ -77,6 +78,11 @@ func (c *config) check() error {
 	}
 	if err == nil {
 		err = c.Settings.Check()
+	}
+	if err == nil {
+		if err = c.Workspace.check(); err != nil {
+			err = say.Usage("workspace: %w", err)
+		}
 	}
 	for _, file := range c.Broker.Roots {
 		if err == nil && !filepath.IsAbs(homePath(file)) {

@@ -27,6 +27,7 @@ const codeOwn = 125
 var verbs = []say.Verb{
 	{Name: "pair", Args: "NAME=dgram|stream… -- CMD…", Text: "run a command with socket pairs to pass on", Run: pair},
 	{Name: "attach", Args: "--guest N [-- CMD…]", Text: "run a command in a machine by its guest stream", Run: attach},
+	{Name: "accept", Args: "[--show] [--workspace DIR]", Text: "take what sandboxes wrote for themselves, .git/config say", Run: accept},
 	{Name: "secret", Args: "set|ls|check|rm|login …", Text: "keep the secrets that --secret gives to sandboxes", Run: secret},
 }
 

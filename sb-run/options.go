@@ -24,6 +24,8 @@ type options struct {
 	workspace string // "": the profile's default
 	workdir   string
 	mounts    []manifest.Share
+	choices   workspaceChoices
+	shareHome bool
 	cpus      int
 	memory    manifest.Size
 	disk      manifest.Size
@@ -66,7 +68,7 @@ func parseOptions(args []string) (*options, error) {
 		return nil, err
 	}
 	for _, m := range w.mounts {
-		share, err := parseMount(m)
+		share, err := parseMount(m, o.shareHome)
 		if err != nil {
 			return nil, err
 		}
@@ -86,7 +88,12 @@ func (o *options) flags(flags *pflag.FlagSet) *words {
 	flags.StringArrayVar(&w.envFiles, "env-file", nil, "read variables from `FILE`, one NAME[=VALUE] a line")
 	flags.StringVarP(&o.workspace, "workspace", "w", "", "share `DIR` with the guest, at the same path, and start there; a profile shares the current directory")
 	flags.StringVar(&o.workdir, "workdir", "", "start the command in `DIR` of the guest")
-	flags.StringArrayVarP(&w.mounts, "mount", "v", nil, "share `HOST:GUEST[:ro]`, a directory, with the guest")
+	flags.StringArrayVarP(&w.mounts, "mount", "v", nil, "share `HOST:GUEST[:ro|:copy]`, a directory, with the guest; a copy is its own")
+	flags.StringArrayVar(&o.choices.Protect, "protect", nil, "let the guest read `PATH` of the workspace and not change it, besides what is always so (sb-run(1)); without a slash, that name anywhere")
+	flags.BoolVar(&o.choices.NoProtect, "no-protect", false, "let the guest change what programs of this host run by themselves, such as .git/hooks")
+	flags.StringArrayVar(&o.choices.Hide, "hide", nil, "do not show the guest `PATH` of the workspace")
+	flags.StringArrayVar(&o.choices.Private, "private", nil, "give the guest a directory of its own at `DIR` of the workspace, on its disk")
+	flags.BoolVar(&o.shareHome, "share-home", false, "allow sharing your whole home directory; known files with keys are hidden")
 	flags.IntVar(&o.cpus, "cpus", 0, "give the machine `N` processors (default 2)")
 	flags.StringVar(&w.memory, "memory", "", "give the machine `SIZE` of memory (default 2g)")
 	flags.StringVar(&w.disk, "disk", "", "let the machine's disk grow to `SIZE` (default 16g)")
@@ -159,6 +166,9 @@ func (o *options) check(flags *pflag.FlagSet) (err error) {
 		return say.Usage("--accel: %q is none of auto, kvm, tcg", o.accel)
 	case o.workdir != "" && !filepath.IsAbs(o.workdir):
 		return say.Usage("--workdir: %q is not an absolute path", o.workdir)
+	}
+	if err := o.choices.check(); err != nil {
+		return say.Usage("--protect, --hide, --private: %w", err)
 	}
 	return nil
 }

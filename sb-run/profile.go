@@ -23,6 +23,8 @@ type profile struct {
 	Rules   manifest.Rules    `toml:"rules"`
 	Secrets []string          `toml:"secrets"` // as --secret
 	Network netChoices        `toml:"network"`
+
+	Workspace workspaceChoices `toml:"workspace"`
 }
 
 // findProfile returns the profile of that name; false if there is none.

@@ -97,6 +97,9 @@ func (r *runner) run() error {
 	if m.Machine.Console == "" {
 		m.Machine.Console = r.dir.file("console.log")
 	}
+	if err := r.dir.makeShadows(m); err != nil {
+		return err
+	}
 	if err := r.dir.writeManifest(m); err != nil {
 		return err
 	}
@@ -107,6 +110,7 @@ func (r *runner) run() error {
 	err = r.inside(s)
 	totals := s.totals(r.hurry)
 	s.end(r.hurry)
+	keepShadows(m, r.dir.path)
 	r.summarize(totals)
 	return err
 }

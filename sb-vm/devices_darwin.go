@@ -151,7 +151,7 @@ func addPorts(config *vz.VirtualMachineConfiguration, _ *manifest.Manifest, h *h
 func addShares(config *vz.VirtualMachineConfiguration, m *manifest.Manifest, _ *held) error {
 	var shares []vz.DirectorySharingDeviceConfiguration
 	for i, s := range m.Shares {
-		dir, err := vz.NewSharedDirectory(s.Host, s.ReadOnly)
+		dir, err := vz.NewSharedDirectory(s.Host, s.ReadOnly || s.Copy)
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.Host, err)
 		}

@@ -16,7 +16,7 @@ import (
 func guard(m *manifest.Manifest, file string) error {
 	ours := keep.Ours()
 	for _, s := range m.Shares {
-		if err := keep.Refuse(s.Host, !s.ReadOnly, ours); err != nil {
+		if err := keep.Refuse(s.Host, !s.ReadOnly && !s.Copy, ours, s.Hidden...); err != nil {
 			return fmt.Errorf("share %s: %w", s.Host, err)
 		}
 	}

@@ -73,7 +73,8 @@ func (v *vm) configure(m *manifest.Manifest) error {
 	c.DiskSize = size
 	for i, s := range m.Shares {
 		share := guestShare(i)
-		share.Target, share.ReadOnly = s.Guest, s.ReadOnly
+		share.Target, share.ReadOnly = s.Guest, s.ReadOnly || s.Copy
+		share.Copy, share.Private, share.UID, share.GID = s.Copy, s.Private, s.UID, s.GID
 		c.Shares = append(c.Shares, share)
 	}
 	answered := make(chan error, 1)

@@ -68,17 +68,6 @@ type Machine struct {
 	DiskSize Size `toml:"disk_size,omitempty"` // of the disk that sb-run makes, bytes; default 16 GiB
 }
 
-// Share is a directory of the host that the guest sees.
-type Share struct {
-	Host      string   `toml:"host"`                // absolute path on the host
-	Guest     string   `toml:"guest"`               // absolute path in the guest
-	ReadOnly  bool     `toml:"read_only"`           // enforced on the host
-	Hidden    []string `toml:"hidden,omitempty"`    // paths below it that do not exist for the guest
-	Protected []string `toml:"protected,omitempty"` // paths below it that the guest can read but not change
-	UID       uint32   `toml:"uid"`                 // as whom the guest sees the user's files
-	GID       uint32   `toml:"gid"`
-}
-
 // Run is the command that sb-run attach starts in the guest.
 type Run struct {
 	Command []string          `toml:"command,omitempty"`
@@ -191,6 +180,9 @@ func (m *Manifest) check() (key string, err error) {
 		}
 		if own := GuestsOwn(s.Guest); own != "" {
 			return "share", fmt.Errorf("share %d: %s is the guest's own", i+1, own)
+		}
+		if err := s.check(); err != nil {
+			return "share", fmt.Errorf("share %d: %w", i+1, err)
 		}
 	}
 	for i := range m.Credentials {

@@ -131,8 +131,8 @@ func (g *guest) configure(c machine.Configure) error {
 	if err := setNetwork(c); err != nil {
 		return err
 	}
-	for _, s := range c.Shares {
-		if err := g.mountShare(s); err != nil {
+	for i, s := range c.Shares {
+		if err := g.mountShare(i, s); err != nil {
 			return fmt.Errorf("mount the share at %s: %w", s.Target, err)
 		}
 	}

@@ -15,11 +15,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mountShare mounts a share and waits until it works.
-func (g *guest) mountShare(s machine.Share) error {
+// mountShare mounts a share and waits until it works; of a copy, the guest's own
+// disk over it, and over its private directories too.
+func (g *guest) mountShare(number int, s machine.Share) error {
 	if err := os.MkdirAll(s.Target, 0o755); err != nil {
 		return err
 	}
+	if !s.Copy && len(s.Private) == 0 {
+		return g.mountServed(s)
+	}
+	if !s.Copy {
+		if err := g.mountServed(s); err != nil {
+			return err
+		}
+	}
+	return withDisk(func(disk string) error {
+		own := fmt.Sprintf("%s/share%d", disk, number)
+		if s.Copy {
+			return g.mountCopy(s, own)
+		}
+		for i, dir := range s.Private {
+			if err := mountPrivate(s, dir, fmt.Sprintf("%s/private%d", own, i)); err != nil {
+				return fmt.Errorf("the private directory %s: %w", dir, err)
+			}
+		}
+		return nil
+	})
+}
+
+// mountServed mounts what is served.
+func (g *guest) mountServed(s machine.Share) error {
 	if s.Tag != "" {
 		return mountTag(s)
 	}

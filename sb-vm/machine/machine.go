@@ -48,6 +48,11 @@ type Share struct {
 	Tag      string `json:"tag,omitempty"`  // its tag
 	Target   string `json:"target"`
 	ReadOnly bool   `json:"read_only,omitempty"`
+
+	Copy    bool     `json:"copy,omitempty"`    // what the guest changes stays on its own disk
+	Private []string `json:"private,omitempty"` // directories below Target that lie on the guest's own disk
+	UID     uint32   `json:"uid,omitempty"`     // who owns those
+	GID     uint32   `json:"gid,omitempty"`
 }
 
 // Answer is the guest's. Done is true or Error says why not.

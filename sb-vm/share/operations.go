@@ -4,6 +4,8 @@ package share
 
 import (
 	"errors"
+	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -194,14 +196,38 @@ func (s *session) exact(st *unix.Statx_t) (says standing) {
 	if st.Nlink < 2 || fileType(st) == unix.S_IFDIR {
 		return 0
 	}
+	e := &s.exactly
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if now := time.Now(); now.Sub(e.seen) > exactTime {
+		e.seen, e.says = now, s.exactFiles()
+	}
+	return e.says[inodeOf(st)]
+}
+
+// exactTime is how long the files at exact paths are taken to be the same: trees
+// of files with many names are common, and to look at each path for each file is
+// what takes longest of a look-up.
+const exactTime = 50 * time.Millisecond
+
+// exactly are the files that stand at exact paths, whatever other names they have.
+type exactly struct {
+	mu   sync.Mutex
+	seen time.Time
+	says map[Inode]standing
+}
+
+// exactFiles looks at the paths.
+func (s *session) exactFiles() map[Inode]standing {
+	says := map[Inode]standing{}
 	for _, r := range s.x.rules.exact {
 		fd, err := s.openat2(s.x.root, r.path)
 		if err != nil {
 			continue
 		}
-		var other unix.Statx_t
-		if statFD(fd, &other) == nil && inodeOf(&other) == inodeOf(st) {
-			says |= r.says
+		var st unix.Statx_t
+		if statFD(fd, &st) == nil {
+			says[inodeOf(&st)] |= r.says
 		}
 		unix.Close(fd)
 	}

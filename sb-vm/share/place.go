@@ -164,7 +164,10 @@ func (s *session) place(n *node) (*place, error) {
 		if !ok {
 			return s.handles.place(n)
 		}
-		at, rest, own := s.redirected(path)
+		at, rest, own := s.x.root, path, false
+		if s.nodes.standing(n)&shadowed != 0 {
+			at, rest, own = s.redirected(path)
+		}
 		fd, err := s.find(n, at, rest)
 		checked := now
 		if gone(err) && parent != nil {

@@ -23,6 +23,7 @@ type session struct {
 	listings listings
 	devices  *devices
 	moves    *moves
+	exactly  exactly
 	watcher  *watcher
 	notices  *notices
 

@@ -5,11 +5,12 @@ package share
 import (
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"sb/lib/manifest"
 )
 
 // store is the directory that holds what the guest wrote at shadowed paths. Each
@@ -28,7 +29,7 @@ const (
 )
 
 // ShadowName is what the entry of a path below the root is called in a store.
-func ShadowName(path string) string { return url.PathEscape(path) }
+func ShadowName(path string) string { return manifest.ShadowName(path) }
 
 // openStore takes a duplicate of dir; nil if there is none.
 func openStore(dir *os.File) (*store, error) {
@@ -194,7 +195,7 @@ func (s *session) copyUp(entry string, dir int, name string) error {
 	if st.has(entry) {
 		return nil
 	}
-	const making = "making" // no path is called so: it has no shadow
+	const making = "%making" // no escaped path is called so
 	removeAll(st.fd, making)
 	if err := s.copyTo(st.fd, making, dir, name, true); err != nil {
 		removeAll(st.fd, making)

@@ -113,7 +113,10 @@ func TestShadowHandle(t *testing.T) {
 		t.Errorf("the host's is %q, the guest says %q", now, out)
 	}
 	must(t, os.WriteFile(m.on(".git/modules/m/config"), make([]byte, maxShadow+1), 0o644))
-	soon(t, "the size is seen", func() bool { st, err := os.Stat(m.in(".git/modules/m/config")); return err == nil && st.Size() > maxShadow })
+	soon(t, "the size is seen", func() bool {
+		st, err := os.Stat(m.in(".git/modules/m/config"))
+		return err == nil && st.Size() > maxShadow
+	})
 	_, err := os.OpenFile(m.in(".git/modules/m/config"), os.O_WRONLY|os.O_APPEND, 0)
 	wantErr(t, "too large", err, unix.EPERM)
 }
