@@ -36,7 +36,7 @@ func accept(args []string) error {
 	if err != nil {
 		return fmt.Errorf("accept: %s: %w", *workspace, err)
 	}
-	dir, err := offerDir(host)
+	dir, err := workspaceDir(host)
 	if err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func accept(args []string) error {
 		return nil
 	}
 	if *drop {
-		return os.RemoveAll(dir)
+		return errors.Join(os.RemoveAll(filepath.Join(dir, "files")), os.RemoveAll(filepath.Join(dir, "was")))
 	}
 	for _, f := range files {
 		f.print(os.Stdout)

@@ -92,7 +92,7 @@ func (o *options) flags(flags *pflag.FlagSet) *words {
 	flags.StringArrayVar(&o.choices.Protect, "protect", nil, "let the guest read `PATH` of the workspace and not change it, besides what is always so (sb-run(1)); without a slash, that name anywhere")
 	flags.BoolVar(&o.choices.NoProtect, "no-protect", false, "let the guest change what programs of this host run by themselves, such as .git/hooks")
 	flags.StringArrayVar(&o.choices.Hide, "hide", nil, "do not show the guest `PATH` of the workspace")
-	flags.StringArrayVar(&o.choices.Private, "private", nil, "give the guest a directory of its own at `DIR` of the workspace, on its disk")
+	flags.StringArrayVar(&o.choices.Private, "private", nil, "give the guest a directory of its own at `DIR` of the workspace, on its disk; auto: where a lock file says how to fill it")
 	flags.BoolVar(&o.shareHome, "share-home", false, "allow sharing your whole home directory; known files with keys are hidden")
 	flags.IntVar(&o.cpus, "cpus", 0, "give the machine `N` processors (default 2)")
 	flags.StringVar(&w.memory, "memory", "", "give the machine `SIZE` of memory (default 2g)")

@@ -97,6 +97,9 @@ func (r *runner) run() error {
 	if m.Machine.Console == "" {
 		m.Machine.Console = r.dir.file("console.log")
 	}
+	if err := r.dir.enter(m); err != nil {
+		return err
+	}
 	if err := r.dir.makeShadows(m); err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"sb/lib/dirs"
 	"sb/lib/manifest"
 	"sb/lib/say"
 
@@ -32,12 +33,43 @@ type offered struct {
 	mode fs.FileMode
 }
 
-// offerDir is where what the guests of a workspace wrote is kept. Beside each file
-// there lies what the host's was then (its digest): the next guest goes on with the
-// file as long as that is so.
-func offerDir(workspace string) (string, error) {
+// workspaceDir is the directory of a workspace in the state directory. What its
+// guests wrote for themselves is in files; for each of these, was has what the
+// host's was then (its digest): the next guest goes on with the file as long as that
+// is so. The lock is held by each run.
+func workspaceDir(workspace string) (string, error) {
+	all, err := stateDir("workspaces")
+	if err != nil {
+		return "", err
+	}
 	sum := sha256.Sum256([]byte(workspace))
-	return stateDir("offers-" + hex.EncodeToString(sum[:8]))
+	return dirs.Ensure(filepath.Join(all, hex.EncodeToString(sum[:8])))
+}
+
+// enter says where another run works in a directory that this one can write, too.
+// The locks are held as long as the run directory is.
+func (d *runDir) enter(m *manifest.Manifest) error {
+	for _, s := range m.Shares {
+		if s.ReadOnly || s.Copy {
+			continue
+		}
+		dir, err := workspaceDir(s.Host)
+		if err != nil {
+			return err
+		}
+		f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			return err
+		}
+		if lock(f, unix.LOCK_EX|unix.LOCK_NB) != nil {
+			say.Note("another sandbox works in %s, too: each sees at once what the other writes", s.Host)
+		}
+		if err := lock(f, unix.LOCK_SH); err != nil {
+			return err
+		}
+		d.entered = append(d.entered, f)
+	}
+	return nil
 }
 
 // makeShadows makes the directories of this run that take what its guest writes at
@@ -61,7 +93,7 @@ func (d *runDir) makeShadows(m *manifest.Manifest) error {
 
 // resume puts what an earlier guest wrote into a share's shadow.
 func resume(s *manifest.Share) error {
-	dir, err := offerDir(s.Host)
+	dir, err := workspaceDir(s.Host)
 	if err != nil {
 		return err
 	}
@@ -104,7 +136,7 @@ func keepShadow(s manifest.Share) (wrote []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := offerDir(s.Host)
+	dir, err := workspaceDir(s.Host)
 	if err != nil {
 		return nil, err
 	}

@@ -91,11 +91,45 @@ var guardedPaths = []guarded{
 	{"/.gemini/settings.json", "Gemini CLI starts the servers that it names", false},
 }
 
+// privateDirs are the directories that a build fills with what runs on one system
+// only, and the files beside them by which it can fill them again.
+var privateDirs = []struct {
+	dir string
+	by  []string
+}{
+	{"node_modules", []string{"package-lock.json", "npm-shrinkwrap.json", "yarn.lock", "pnpm-lock.yaml", "bun.lock", "bun.lockb"}},
+	{".venv", []string{"uv.lock", "poetry.lock", "Pipfile.lock", "pdm.lock", "requirements.txt"}},
+	{"target", []string{"Cargo.lock"}},
+}
+
+// private puts the directories that are there to be in place of the word auto. That
+// is what holds on macOS, whose programs a Linux guest cannot run; on Linux they can
+// be shared, and are.
+func private(workspace string, chosen []string) (dirs []string) {
+	if len(chosen) == 0 && runtime.GOOS == "darwin" {
+		chosen = []string{"auto"}
+	}
+	for _, dir := range chosen {
+		if dir != "auto" {
+			dirs = append(dirs, dir)
+			continue
+		}
+		for _, p := range privateDirs {
+			there := func(name string) bool { _, err := os.Lstat(filepath.Join(workspace, name)); return err == nil }
+			if slices.ContainsFunc(p.by, there) {
+				dirs = append(dirs, p.dir)
+			}
+		}
+	}
+	slices.Sort(dirs)
+	return slices.Compact(dirs)
+}
+
 // guardWorkspace says what of the workspace the guest can see and change.
 func guardWorkspace(s *manifest.Share, w workspaceChoices) {
 	s.Hidden = append(s.Hidden, w.Hide...)
 	s.Protected = append(s.Protected, w.Protect...)
-	s.Private = append(s.Private, w.Private...)
+	s.Private = append(s.Private, private(s.Host, w.Private)...)
 	if w.NoProtect {
 		say.Note("nothing in %s is protected: what the guest writes to .git/hooks and the like, programs of this host will run", s.Host)
 		return

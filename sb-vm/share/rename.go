@@ -95,11 +95,11 @@ func (s *session) mayRedirect(from, to *spot, exchange bool) error {
 	if exchange && from.entry+to.entry != "" {
 		return unix.EPERM
 	}
-	if (from.says^to.says)&shadowed != 0 && from.entry == "" {
-		return unix.EXDEV
-	}
 	if err := s.mayLose(from); err != nil {
 		return err
+	}
+	if (from.says^to.says)&shadowed != 0 {
+		return unix.EXDEV
 	}
 	return s.ownSpot(to)
 }

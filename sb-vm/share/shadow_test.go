@@ -120,3 +120,66 @@ func TestShadowHandle(t *testing.T) {
 	_, err := os.OpenFile(m.in(".git/modules/m/config"), os.O_WRONLY|os.O_APPEND, 0)
 	wantErr(t, "too large", err, unix.EPERM)
 }
+
+// TestShadowSpellings: where names take several spellings, none leads to the host's
+// file.
+func TestShadowSpellings(t *testing.T) {
+	changed := map[bool]int{}
+	for _, name := range []string{"CONFIG", "Config", "config", "head", "HEAD", "h\xffad"} {
+		for _, ruled := range []bool{false, true} {
+			// Mounted for each, as this kernel may hold what it saw before.
+			loose := mount(t, exportSpec{Fold: true})
+			must(t, os.MkdirAll(loose.on("src/.git"), 0o755))
+			write1(t, loose.on("src/.git/config"), "host")
+			spec := exportSpec{Dir: loose.in("src")}
+			if ruled {
+				spec.Shadowed, spec.Store = []string{"/.git/config", "/.git/head"}, t.TempDir()
+			}
+			r := newRaw(t, spec).start()
+			git := r.node(1, ".git")
+			if n, err := r.lookup(git, name); err == nil && n != 0 {
+				if fh, err := r.open(n, unix.O_WRONLY|unix.O_TRUNC); err == nil {
+					r.write(n, fh, "guest")
+				}
+			} else if n, fh, err := r.create(git, name); err == nil {
+				r.write(n, fh, "guest")
+			}
+			_, err := os.Lstat(loose.on("src/.git/head"))
+			r.rename(git, name, git, "moved", 0)
+			r.unlink(git, name)
+			if text, _ := os.ReadFile(loose.on("src/.git/config")); string(text) != "host" || err == nil {
+				changed[ruled]++
+				if ruled {
+					t.Errorf("%q: the host's is %q; head: %v", name, text, err)
+				}
+			}
+			r.end()
+		}
+	}
+	if changed[false] != 6 {
+		t.Errorf("control: %d of 6 change something", changed[false])
+	}
+}
+
+// TestReadOnlyFileSystem: a directory of one can be shared, and every change says why
+// it cannot be.
+func TestReadOnlyFileSystem(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("SKIPPED: mounting takes root")
+	}
+	dir := t.TempDir()
+	write1(t, filepath.Join(dir, "f"), "text")
+	must(t, unix.Mount(dir, dir, "", unix.MS_BIND, ""))
+	defer unix.Unmount(dir, unix.MNT_DETACH)
+	must(t, unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""))
+	m := mount(t, exportSpec{Dir: dir, Shadowed: gitShadows, Store: t.TempDir()})
+	if got := read1(t, m.in("f")); got != "text" {
+		t.Errorf("%q", got)
+	}
+	for what, err := range map[string]error{
+		"write": os.WriteFile(m.in("f"), nil, 0o644), "create": os.WriteFile(m.in("new"), nil, 0o644),
+		"mkdir": os.Mkdir(m.in("d"), 0o755), "remove": os.Remove(m.in("f")),
+	} {
+		wantErr(t, what, err, unix.EROFS)
+	}
+}
