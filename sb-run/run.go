@@ -94,6 +94,9 @@ func (r *runner) run() error {
 			return r.instead(err)
 		}
 	}
+	if err := r.keepPrivate(m); err != nil {
+		return r.instead(err)
+	}
 	if m.Machine.Console == "" {
 		m.Machine.Console = r.dir.file("console.log")
 	}

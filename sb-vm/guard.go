@@ -21,7 +21,7 @@ func guard(m *manifest.Manifest, file string) error {
 		}
 	}
 	paths := []string{file}
-	for _, path := range []string{m.Machine.Kernel, m.Machine.Base, m.Machine.Disk, m.Machine.Console} {
+	for _, path := range []string{m.Machine.Kernel, m.Machine.Base, m.Machine.Disk, m.Machine.Kept, m.Machine.Console} {
 		if path != "" {
 			paths = append(paths, path)
 		}

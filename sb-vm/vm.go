@@ -71,6 +71,11 @@ func (v *vm) configure(m *manifest.Manifest) error {
 		return err
 	}
 	c.DiskSize = size
+	if m.Machine.Kept != "" {
+		if c.KeptSize, err = fileSize(m.Machine.Kept); err != nil {
+			return err
+		}
+	}
 	for i, s := range m.Shares {
 		share := guestShare(i)
 		share.Target, share.ReadOnly = s.Guest, s.ReadOnly || s.Copy

@@ -62,6 +62,7 @@ type Machine struct {
 	Kernel  string `toml:"kernel"`            // a kernel directory of sb-image
 	Base    string `toml:"base"`              // the image's read-only file system
 	Disk    string `toml:"disk"`              // the writable disk; empty: sb-run makes one for the run
+	Kept    string `toml:"kept,omitempty"`    // a second one, for the shares' private directories; empty: they lie on the first
 	Cold    bool   `toml:"cold,omitempty"`    // boot it, do not restore it from memory
 	Console string `toml:"console,omitempty"` // where the console's last bytes are kept; empty: nowhere
 

@@ -113,7 +113,7 @@ func (g *guest) settle(c machine.Configure) error {
 	if err := raiseNetwork(c.MTU); err != nil {
 		return err
 	}
-	if err := growDisk(c.DiskSize); err != nil {
+	if err := growDisk(disk, c.DiskSize); err != nil {
 		return err
 	}
 	unix.Sync()
@@ -132,7 +132,7 @@ func (g *guest) configure(c machine.Configure) error {
 		return err
 	}
 	for i, s := range c.Shares {
-		if err := g.mountShare(i, s); err != nil {
+		if err := g.mountShare(i, s, c.KeptSize); err != nil {
 			return fmt.Errorf("mount the share at %s: %w", s.Target, err)
 		}
 	}

@@ -13,19 +13,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// withDisk has the writable disk itself mounted for as long as act runs: behind
-// the root's overlay nobody reaches it. What act mounts of it stays.
-func withDisk(act func(disk string) error) error {
+// withDisk has a disk itself mounted for as long as act runs, grown to size if that
+// is not 0: behind the root's overlay nobody reaches it. What act mounts of it stays.
+func withDisk(device string, size int64, act func(disk string) error) error {
 	at, err := os.MkdirTemp("/", ".sb-disk-")
 	if err != nil {
 		return err
 	}
 	defer os.Remove(at)
-	if err := unix.Mount(writableDisk, at, "ext4", unix.MS_NOATIME, ""); err != nil {
-		return fmt.Errorf("mount the machine's disk once more: %w", err)
+	if err := unix.Mount(device, at, "ext4", unix.MS_NOATIME, ""); err != nil {
+		return fmt.Errorf("mount the disk %s: %w", device, err)
 	}
-	err = act(at)
+	err = growMounted(at, size)
+	if err == nil {
+		err = act(at)
+	}
 	return errors.Join(err, unix.Unmount(at, unix.MNT_DETACH))
+}
+
+func growMounted(at string, size int64) error {
+	if size == 0 {
+		return nil
+	}
+	root, err := os.Open(at)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return growDisk(root, size)
 }
 
 // mountCopy mounts a share with the guest's own disk over it, under own.

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -17,7 +18,7 @@ import (
 
 // mountShare mounts a share and waits until it works; of a copy, the guest's own
 // disk over it, and over its private directories too.
-func (g *guest) mountShare(number int, s machine.Share) error {
+func (g *guest) mountShare(number int, s machine.Share, kept int64) error {
 	if err := os.MkdirAll(s.Target, 0o755); err != nil {
 		return err
 	}
@@ -29,13 +30,18 @@ func (g *guest) mountShare(number int, s machine.Share) error {
 			return err
 		}
 	}
-	return withDisk(func(disk string) error {
-		own := fmt.Sprintf("%s/share%d", disk, number)
-		if s.Copy {
-			return g.mountCopy(s, own)
-		}
-		for i, dir := range s.Private {
-			if err := mountPrivate(s, dir, fmt.Sprintf("%s/private%d", own, i)); err != nil {
+	if s.Copy {
+		return withDisk(writableDisk, 0, func(disk string) error { return g.mountCopy(s, fmt.Sprintf("%s/copy%d", disk, number)) })
+	}
+	device := writableDisk
+	if kept > 0 {
+		device = keptDisk
+	}
+	return withDisk(device, kept, func(disk string) error {
+		for _, dir := range s.Private {
+			// By its place: what is kept is found again, whatever else is private.
+			own := fmt.Sprintf("%s/private/%x", disk, sha256.Sum256([]byte(s.Target+"/"+dir)))
+			if err := mountPrivate(s, dir, own); err != nil {
 				return fmt.Errorf("the private directory %s: %w", dir, err)
 			}
 		}

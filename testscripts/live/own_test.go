@@ -85,6 +85,25 @@ echo "== end"`})
 	if text, err := os.ReadFile(filepath.Join(dir, "pkg", "y")); err != nil || string(text) != "y\n" {
 		t.Errorf("beside it: %q, %v", text, err)
 	}
+	t.Run("kept for the project", func(t *testing.T) {
+		state := t.TempDir()
+		os.Chmod(state, 0o700)
+		b := box{flags: []string{"-w", dir, "--private", "target", "--disk", "20g"}, env: []string{"XDG_STATE_HOME=" + state}, script: `
+echo "== found"; cat target/kept; echo "== end"; echo first >>target/kept; df -m target | awk 'END { print ($2 > 18000) }'`}
+		run(t, b).ok(t)
+		r := run(t, b)
+		r.ok(t)
+		r.says(t, "found", `^first$`)
+		if !strings.HasSuffix(r.stdout, "\n1\n") {
+			t.Errorf("its disk is small: %s", r.stdout)
+		}
+		env, _ := homes(t)
+		startIn(t, box{flags: b.flags, script: "echo up; sleep 1000"}, append(env, b.env...), filepath.Join(state, "sb"))
+		r = run(t, b)
+		if r.ok(t); strings.Contains(r.stdout, "first") || !strings.Contains(r.stderr, "another sandbox has the private directories") {
+			t.Errorf("beside another: %q, %s", r.stdout, r.stderr)
+		}
+	})
 	os.Symlink("/etc", filepath.Join(dir, "link"))
 	r = run(t, box{flags: []string{"-w", dir, "--private", "link"}, script: "echo inside"})
 	if r.code != 125 || r.stdout != "" || !strings.Contains(r.stderr, "must be a directory, and no link") {
