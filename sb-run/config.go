@@ -24,7 +24,8 @@ type config struct {
 	Disk   manifest.Size     `toml:"disk"`
 	Images map[string]string `toml:"images"` // another image for a profile, by its name
 
-	Network profile.Network `toml:"network"`
+	Network   profile.Network   `toml:"network"`
+	Workspace profile.Workspace `toml:"workspace"`
 
 	Terminal string `toml:"terminal"` // as --terminal
 
@@ -91,6 +92,11 @@ func (c *config) check() error {
 	}
 	if err == nil {
 		err = c.Records.check()
+	}
+	if err == nil {
+		if err = c.Workspace.Check(); err != nil {
+			err = say.Usage("workspace: %w", err)
+		}
 	}
 	if err == nil {
 		err = c.Settings.Check()

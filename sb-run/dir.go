@@ -24,6 +24,7 @@ type runDir struct {
 	logs       string // where the audit log goes in the end
 	lock       *os.File
 	manifest   [sha256.Size]byte // of what was written
+	entered    []*os.File        // the locks of the directories that its guest can write
 }
 
 // stateDir is a directory of that name in the state directory.

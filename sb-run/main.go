@@ -29,6 +29,7 @@ var verbs = []say.Verb{
 	{Name: "attach", Args: "--guest N [-- CMD…]", Text: "run a command in a machine by its guest stream", Run: attach},
 	{Name: "agents", Args: "ls|show|edit|rm|cache …", Text: "the profiles, as sb-run claude", Run: agents},
 	{Name: "undo", Args: "ls|verify|diff|restore|prune …", Text: "show and put back what a run changed of its directory", Run: undoVerb},
+	{Name: "accept", Args: "[--show] [--workspace DIR]", Text: "take what sandboxes wrote for themselves, .git/config say", Run: accept},
 	{Name: "secret", Args: "set|ls|check|rm|login …", Text: "keep the secrets that --secret gives to sandboxes", Run: secret},
 }
 

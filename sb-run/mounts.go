@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/user"
@@ -13,25 +14,32 @@ import (
 	"sb/lib/say"
 )
 
-// parseMount reads HOST:GUEST[:ro].
-func parseMount(text string) (manifest.Share, error) {
-	parts := strings.Split(text, ":")
-	switch {
-	case len(parts) < 2 || len(parts) > 3 || parts[0] == "":
-		return manifest.Share{}, say.Usage("--mount: %q is not HOST:GUEST[:ro]", text)
-	case len(parts) == 3 && parts[2] != "ro" && parts[2] != "rw":
-		return manifest.Share{}, say.Usage("--mount: %q: %q is no mount option: ro and rw are", text, parts[2])
-	case !filepath.IsAbs(parts[1]) || filepath.Clean(parts[1]) == "/":
-		return manifest.Share{}, say.Usage("--mount: %q: %q is not an absolute path below the guest's root", text, parts[1])
-	case manifest.GuestsOwn(filepath.Clean(parts[1])) != "":
-		return manifest.Share{}, say.Usage("--mount: %q: %s is the guest's own", text, manifest.GuestsOwn(filepath.Clean(parts[1])))
+// parseMount reads HOST:GUEST[:ro|:copy]. HOST may have colons in it.
+func parseMount(text string, home bool) (manifest.Share, error) {
+	rest, option := text, ""
+	if i := strings.LastIndex(text, ":"); i > 0 && !strings.Contains(text[i:], "/") && strings.Contains(text[:i], ":/") {
+		rest, option = text[:i], text[i+1:]
 	}
-	readOnly := len(parts) == 3 && parts[2] == "ro"
-	host, err := shareable(parts[0], !readOnly)
-	if err != nil {
+	i := strings.LastIndex(rest, ":/")
+	if i < 0 && strings.Count(rest, ":") == 1 {
+		i = strings.Index(rest, ":")
+	}
+	if i <= 0 {
+		return manifest.Share{}, say.Usage("--mount: %q is not HOST:GUEST[:ro|:copy]", text)
+	}
+	s := manifest.Share{Host: rest[:i], Guest: filepath.Clean(rest[i+1:]), ReadOnly: option == "ro", Copy: option == "copy"}
+	switch {
+	case !slices.Contains([]string{"", "ro", "rw", "copy"}, option):
+		return manifest.Share{}, say.Usage("--mount: %q: %q is no mount option: ro, rw and copy are", text, option)
+	case !filepath.IsAbs(s.Guest) || s.Guest == "/":
+		return manifest.Share{}, say.Usage("--mount: %q: %q is not an absolute path below the guest's root", text, rest[i+1:])
+	case manifest.GuestsOwn(s.Guest) != "":
+		return manifest.Share{}, say.Usage("--mount: %q: %s is the guest's own", text, manifest.GuestsOwn(s.Guest))
+	}
+	if err := setHost(&s, home); err != nil {
 		return manifest.Share{}, fmt.Errorf("--mount: %w", err)
 	}
-	return manifest.Share{Host: host, Guest: filepath.Clean(parts[1]), ReadOnly: readOnly}, nil
+	return s, nil
 }
 
 // arrange puts shares in the order in which the guest can mount them, one inside
@@ -46,47 +54,60 @@ func arrange(shares []manifest.Share) error {
 	return nil
 }
 
-// shareable returns the real path of a directory that may be shared, for writing
-// or not.
-func shareable(dir string, writable bool) (string, error) {
+// setHost makes a share's host the real path of a directory that may be shared,
+// the user's home directory only if that is said.
+func setHost(s *manifest.Share, home bool) error {
+	dir, real := s.Host, ""
+	real, err := realDirectory(dir)
+	if err != nil {
+		return fmt.Errorf("share %s: %w", dir, err)
+	}
+	const narrower = "go to the directory to work in, or name it with --workspace DIR"
+	if own := manifest.GuestsOwn(real); own != "" {
+		return fmt.Errorf("share %s: %s is of this host's kernel, and no directory to share", dir, own)
+	}
+	if real == "/" {
+		return say.WithHint(fmt.Errorf("share %s: that is the whole host", dir), narrower)
+	}
+	s.Host = real
+	for _, h := range homes() {
+		switch {
+		case h == real && home:
+			guardHome(s)
+		case h == real:
+			return say.WithHint(fmt.Errorf("share %s: that is your whole home directory, with every key in it", dir), narrower+"; --share-home shares it all the same, without the files that are known to hold keys")
+		case strings.HasPrefix(h, real+"/"):
+			return say.WithHint(fmt.Errorf("share %s: your whole home directory lies in it, with every key", dir), narrower)
+		}
+	}
+	if err := keep.Refuse(real, !s.ReadOnly && !s.Copy, keep.Ours(), s.Hidden...); err != nil {
+		return fmt.Errorf("share %s: %w", dir, err)
+	}
+	return nil
+}
+
+// realDirectory is the path of dir without links.
+func realDirectory(dir string) (string, error) {
 	path := dir
 	if rest, ok := strings.CutPrefix(dir, "~"); ok && (rest == "" || rest[0] == '/') {
 		home, err := os.UserHomeDir()
 		if err != nil {
-			return "", fmt.Errorf("share %s: %w", dir, err)
+			return "", err
 		}
 		path = filepath.Join(home, rest)
 	}
 	path, err := filepath.Abs(path)
 	if err != nil {
-		return "", fmt.Errorf("share %s: %w", dir, err)
+		return "", err
 	}
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		return "", fmt.Errorf("share %s: %w", dir, err)
+		return "", err
 	}
 	if st, err := os.Stat(real); err != nil {
-		return "", fmt.Errorf("share %s: %w", dir, err)
+		return "", err
 	} else if !st.IsDir() {
-		return "", fmt.Errorf("share %s: not a directory", dir)
-	}
-	const narrower = "go to the directory to work in, or name it with --workspace DIR"
-	if own := manifest.GuestsOwn(real); own != "" {
-		return "", fmt.Errorf("share %s: %s is of this host's kernel, and no directory to share", dir, own)
-	}
-	if real == "/" {
-		return "", say.WithHint(fmt.Errorf("share %s: that is the whole host", dir), narrower)
-	}
-	for _, home := range homes() {
-		if home == real {
-			return "", say.WithHint(fmt.Errorf("share %s: that is your whole home directory, with every key in it", dir), narrower)
-		}
-		if strings.HasPrefix(home, real+"/") {
-			return "", say.WithHint(fmt.Errorf("share %s: your whole home directory lies in it, with every key", dir), narrower)
-		}
-	}
-	if err := keep.Refuse(real, writable, keep.Ours()); err != nil {
-		return "", fmt.Errorf("share %s: %w", dir, err)
+		return "", say.WithHint(errors.New("not a directory"), "share the directory that it lies in")
 	}
 	return real, nil
 }

@@ -87,6 +87,15 @@ func TestShareable(t *testing.T) {
 	}
 }
 
+// shareable is the real path of a directory that may be shared.
+func shareable(dir string, writable bool) (string, error) {
+	s := manifest.Share{Host: dir, ReadOnly: !writable}
+	if err := setHost(&s, false); err != nil {
+		return "", err
+	}
+	return s.Host, nil
+}
+
 // TestArrange: a share inside another is mounted after it; no place twice.
 func TestArrange(t *testing.T) {
 	shares := []manifest.Share{{Host: "/1", Guest: "/x/y/z"}, {Host: "/2", Guest: "/x-y"}, {Host: "/3", Guest: "/x/y"}, {Host: "/4", Guest: "/x"}}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"sb/lib/manifest"
+	"sb/lib/profile"
 	"sb/lib/say"
 
 	"github.com/spf13/pflag"
@@ -24,6 +25,8 @@ type options struct {
 	workspace string // "": the profile's default
 	workdir   string
 	mounts    []manifest.Share
+	choices   profile.Workspace
+	shareHome bool
 	cpus      int
 	memory    manifest.Size
 	disk      manifest.Size
@@ -70,7 +73,7 @@ func parseOptions(args []string) (*options, error) {
 		return nil, err
 	}
 	for _, m := range w.mounts {
-		share, err := parseMount(m)
+		share, err := parseMount(m, o.shareHome)
 		if err != nil {
 			return nil, err
 		}
@@ -90,9 +93,14 @@ func (o *options) flags(flags *pflag.FlagSet) *words {
 	flags.StringArrayVar(&w.envFiles, "env-file", nil, "read variables from `FILE`, one NAME[=VALUE] a line")
 	flags.StringVarP(&o.workspace, "workspace", "w", "", "share `DIR` with the guest, at the same path, and start there; a profile shares the current directory")
 	flags.StringVar(&o.workdir, "workdir", "", "start the command in `DIR` of the guest")
-	flags.StringArrayVarP(&w.mounts, "mount", "v", nil, "share `HOST:GUEST[:ro]`, a directory, with the guest")
+	flags.StringArrayVarP(&w.mounts, "mount", "v", nil, "share `HOST:GUEST[:ro|:copy]`, a directory, with the guest; a copy is its own")
 	flags.StringVar(&o.image, "image", "", "run a profile in the image `REF` instead of its own")
 	flags.BoolVar(&o.rebuild, "rebuild", false, "make a profile's environment anew")
+	flags.StringArrayVar(&o.choices.Protect, "protect", nil, "let the guest read `PATH` of the workspace and not change it, besides what is always so (sb-run(1)); without a slash, that name anywhere")
+	flags.BoolVar(&o.choices.NoProtect, "no-protect", false, "let the guest change what programs of this host run by themselves, such as .git/hooks")
+	flags.StringArrayVar(&o.choices.Hide, "hide", nil, "do not show the guest `PATH` of the workspace")
+	flags.StringArrayVar(&o.choices.Private, "private", nil, "give the guest a directory of its own at `DIR` of the workspace, on its disk; auto: where a lock file says how to fill it")
+	flags.BoolVar(&o.shareHome, "share-home", false, "allow sharing your whole home directory; known files with keys are hidden")
 	flags.IntVar(&o.cpus, "cpus", 0, "give the machine `N` processors (default 2)")
 	flags.StringVar(&w.memory, "memory", "", "give the machine `SIZE` of memory (default 2g)")
 	flags.StringVar(&w.disk, "disk", "", "let the machine's disk grow to `SIZE` (default 16g)")
@@ -172,6 +180,9 @@ func (o *options) check(flags *pflag.FlagSet) (err error) {
 		return say.Usage("--accel: %q is none of auto, kvm, tcg", o.accel)
 	case o.workdir != "" && !filepath.IsAbs(o.workdir):
 		return say.Usage("--workdir: %q is not an absolute path", o.workdir)
+	}
+	if err := o.choices.Check(); err != nil {
+		return say.Usage("--protect, --hide, --private: %w", err)
 	}
 	return checkTerminal("--terminal", o.terminal)
 }

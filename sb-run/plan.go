@@ -61,7 +61,7 @@ func makePlan(e *ending, o *options, c *config) (*plan, error) {
 	if err := addRules(m, o, c, p); err != nil {
 		return nil, err
 	}
-	if err := addShares(m, o, isProfile); err != nil {
+	if err := addShares(m, o, c, p, isProfile); err != nil {
 		return nil, err
 	}
 	kernel := findKernel(e)
@@ -238,21 +238,25 @@ func checkPool(m *manifest.Manifest) error {
 }
 
 // addShares shares the workspace, at its own path, and what the call mounts.
-func addShares(m *manifest.Manifest, o *options, isProfile bool) error {
+func addShares(m *manifest.Manifest, o *options, c *config, p *profile.Profile, isProfile bool) error {
 	if o.workspace == "" && isProfile {
 		o.workspace = "."
 	}
 	if o.workspace != "" {
-		dir, err := shareable(o.workspace, true)
-		if err != nil {
+		s := manifest.Share{Host: o.workspace}
+		if err := setHost(&s, o.shareHome); err != nil {
 			return fmt.Errorf("--workspace: %w", err)
 		}
-		m.Shares = append(m.Shares, manifest.Share{Host: dir, Guest: dir})
-		m.Run.Workdir = dir
+		s.Guest = s.Host
+		guardWorkspace(&s, o.choices.Join(p.Workspace, c.Workspace))
+		m.Shares = append(m.Shares, s)
+		m.Run.Workdir = s.Host
 		if isProfile {
-			m.Run.Links = map[string]string{"/workspace": dir}
+			m.Run.Links = map[string]string{"/workspace": s.Host}
 		}
-		o.workspace = dir
+		o.workspace = s.Host
+	} else if o.choices.Any() {
+		return say.WithHint(say.Usage("--protect, --no-protect, --hide and --private are about a workspace, and this sandbox has none"), "name one with --workspace DIR")
 	}
 	m.Shares = append(m.Shares, o.mounts...)
 	return arrange(m.Shares)

@@ -100,8 +100,17 @@ func (r *runner) run() error {
 			return r.instead(err)
 		}
 	}
+	if err := r.keepPrivate(m); err != nil {
+		return r.instead(err)
+	}
 	if m.Machine.Console == "" {
 		m.Machine.Console = r.dir.file("console.log")
+	}
+	if err := r.dir.enter(m); err != nil {
+		return err
+	}
+	if err := r.dir.makeShadows(m); err != nil {
+		return err
 	}
 	if err := r.dir.writeManifest(m); err != nil {
 		return err
@@ -116,6 +125,7 @@ func (r *runner) run() error {
 	err = r.inside(s)
 	totals := s.totals(r.hurry)
 	s.end(r.hurry)
+	keepShadows(m, r.dir.path)
 	r.summarize(totals)
 	return err
 }

@@ -80,14 +80,17 @@ func addWire(config *vz.VirtualMachineConfiguration, _ *manifest.Manifest, h *he
 	return nil
 }
 
-// addDisks adds the image and the writable disk, in the order in which the guest
+// addDisks adds the image, the writable disk and the kept one, if there is one, in the order in which the guest
 // counts on them.
 func addDisks(config *vz.VirtualMachineConfiguration, m *manifest.Manifest, _ *held) error {
 	var disks []vz.StorageDeviceConfiguration
 	for _, d := range []struct {
 		path     string
 		readOnly bool
-	}{{m.Machine.Base, true}, {m.Machine.Disk, false}} {
+	}{{m.Machine.Base, true}, {m.Machine.Disk, false}, {m.Machine.Kept, false}} {
+		if d.path == "" {
+			continue
+		}
 		// By default the framework reads around the host's cache, and then sees
 		// old content or zeros in a sparse file that was just written.
 		file, err := vz.NewDiskImageStorageDeviceAttachmentWithCacheAndSync(d.path, d.readOnly,
@@ -151,7 +154,7 @@ func addPorts(config *vz.VirtualMachineConfiguration, _ *manifest.Manifest, h *h
 func addShares(config *vz.VirtualMachineConfiguration, m *manifest.Manifest, _ *held) error {
 	var shares []vz.DirectorySharingDeviceConfiguration
 	for i, s := range m.Shares {
-		dir, err := vz.NewSharedDirectory(s.Host, s.ReadOnly)
+		dir, err := vz.NewSharedDirectory(s.Host, s.ReadOnly || s.Copy)
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.Host, err)
 		}

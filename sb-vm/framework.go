@@ -39,6 +39,8 @@ func frameworkShare(s manifest.Share, ours []string) error {
 		return cannotKeep(s.Hidden[0], "hide")
 	case len(s.Protected) > 0 && !s.ReadOnly:
 		return cannotKeep(s.Protected[0], "protect")
+	case len(s.Shadowed) > 0 && !s.ReadOnly:
+		return cannotKeep(s.Shadowed[0], "protect")
 	}
 	// What holds one of ours is refused if it is read-only, too: the guest would
 	// see what cannot be hidden from it.

@@ -60,6 +60,7 @@ func TestFrameworkLacks(t *testing.T) {
 		"a hidden file, read-only":      {func(m *manifest.Manifest) { m.Shares[0].Hidden, m.Shares[0].ReadOnly = []string{".env"}, true }, "cannot hide .env"},
 		"a protected file":              {func(m *manifest.Manifest) { m.Shares[0].Protected = []string{".git/hooks"} }, "cannot protect .git/hooks"},
 		"a protected file, read-only":   {func(m *manifest.Manifest) { m.Shares[0].Protected, m.Shares[0].ReadOnly = []string{".git/hooks"}, true }, ""},
+		"a shadowed file":               {func(m *manifest.Manifest) { m.Shares[0].Shadowed = []string{".git/config"} }, "cannot protect .git/config"},
 		"a directory below":             {share("work/sub"), ""},
 		"our own":                       {share("state"), "a directory of sb's own"},
 		"a part of our own":             {share("state/run"), "a directory of sb's own"},

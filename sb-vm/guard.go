@@ -16,12 +16,12 @@ import (
 func guard(m *manifest.Manifest, file string) error {
 	ours := keep.Ours()
 	for _, s := range m.Shares {
-		if err := keep.Refuse(s.Host, !s.ReadOnly, ours); err != nil {
+		if err := keep.Refuse(s.Host, !s.ReadOnly && !s.Copy, ours, s.Hidden...); err != nil {
 			return fmt.Errorf("share %s: %w", s.Host, err)
 		}
 	}
 	paths := []string{file}
-	for _, path := range []string{m.Machine.Kernel, m.Machine.Base, m.Machine.Disk, m.Machine.Console} {
+	for _, path := range []string{m.Machine.Kernel, m.Machine.Base, m.Machine.Disk, m.Machine.Kept, m.Machine.Console} {
 		if path != "" {
 			paths = append(paths, path)
 		}

@@ -54,7 +54,7 @@ func (q *qemu) inputs() ([]template.Input, error) {
 func machineAlone(m *manifest.Manifest, disk string) *manifest.Manifest {
 	alone := &manifest.Manifest{Name: "template", Network: manifest.Network{MTU: m.Network.MTU}, Machine: m.Machine,
 		Shares: make([]manifest.Share, len(m.Shares))}
-	alone.Machine.Disk, alone.Machine.Console = disk, ""
+	alone.Machine.Disk, alone.Machine.Console, alone.Machine.Kept = disk, "", ""
 	return alone
 }
 

@@ -118,9 +118,14 @@ func (q *qemu) argv(how start) []string {
 		// What cannot be written is an error in the guest. QEMU's default is to stop
 		// the machine where the host's disk is full, and nobody would make it go on.
 		"-device", "virtio-blk-pci,drive=disk,discard=on,werror=report",
-		"-object", "rng-builtin,id=entropy", "-device", "virtio-rng-pci,rng=entropy",
-		"-device", fmt.Sprintf("virtio-serial-pci,id=serial,max_ports=%d", ports+3),
 	}
+	if m.Kept != "" {
+		args = append(args, "-blockdev", "driver=file,node-name=kept,discard=unmap,filename="+escape(m.Kept),
+			"-device", "virtio-blk-pci,drive=kept,discard=on,werror=report")
+	}
+	args = append(args,
+		"-object", "rng-builtin,id=entropy", "-device", "virtio-rng-pci,rng=entropy",
+		"-device", fmt.Sprintf("virtio-serial-pci,id=serial,max_ports=%d", ports+3))
 	args = append(args, port(machine.Port, chardev(machine.Port, fdMachine))...)
 	for i := range ports {
 		far := "null,id=" + sharePort(i)
@@ -207,6 +212,9 @@ func (q *qemu) files(how start) (confine.View, error) {
 		if _, err := os.Stat(path); err == nil {
 			v.Read = append(v.Read, path)
 		}
+	}
+	if q.m.Machine.Kept != "" {
+		v.Write = append(v.Write, q.m.Machine.Kept)
 	}
 	if how == save {
 		v.Write = append(v.Write, q.saved)

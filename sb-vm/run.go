@@ -92,7 +92,7 @@ func serve(m *manifest.Manifest, w wires) error {
 	}
 	defer fd.Shutdown(guest)
 	var bad func() // a saved machine that could not be restored
-	for mayRestore := !m.Machine.Cold; ; mayRestore = false {
+	for mayRestore := !m.Machine.Cold && m.Machine.Kept == ""; ; mayRestore = false {
 		vm, err := boot(ctx, m, w, mayRestore)
 		if ctx.Err() != nil && err != nil {
 			return nil

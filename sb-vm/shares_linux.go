@@ -30,7 +30,9 @@ type shareSpec struct {
 	ReadOnly  bool          `json:"read_only,omitempty"`
 	Hidden    []string      `json:"hidden,omitempty"`
 	Protected []string      `json:"protected,omitempty"`
-	Ours      []share.Inode `json:"ours,omitempty"` // directories of sb, never shown
+	Shadowed  []string      `json:"shadowed,omitempty"`
+	Store     int           `json:"store,omitempty"` // descriptor of the directory of its shadows, 0 without one
+	Ours      []share.Inode `json:"ours,omitempty"`  // directories of sb, never shown
 	UID       uint32        `json:"uid"`
 	GID       uint32        `json:"gid"`
 }
@@ -49,13 +51,23 @@ func startShares(shares []manifest.Share, ends []*os.File) (*exec.Cmd, error) {
 			return nil, err
 		}
 		defer root.Close()
-		spec, err := json.Marshal(shareSpec{Name: s.Host, Root: 3 + 2*i, Stream: 4 + 2*i, ReadOnly: s.ReadOnly,
-			Hidden: s.Hidden, Protected: s.Protected, Ours: ourInodes(), UID: s.UID, GID: s.GID})
+		spec := shareSpec{Name: s.Host, Root: 3 + len(files), Stream: 4 + len(files), ReadOnly: s.ReadOnly || s.Copy,
+			Hidden: s.Hidden, Protected: s.Protected, Shadowed: s.Shadowed, Ours: ourInodes(), UID: s.UID, GID: s.GID}
+		files = append(files, root, ends[i])
+		if s.Shadow != "" && !spec.ReadOnly {
+			store, err := openShare(s.Shadow)
+			if err != nil {
+				return nil, err
+			}
+			defer store.Close()
+			spec.Store = 3 + len(files)
+			files = append(files, store)
+		}
+		text, err := json.Marshal(spec)
 		if err != nil {
 			return nil, err
 		}
-		args = append(args, "--share", string(spec))
-		files = append(files, root, ends[i])
+		args = append(args, "--share", string(text))
 	}
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -199,6 +211,9 @@ func confineShares(specs []shareSpec, view confine.View, root bool) error {
 		} else {
 			view.Write = append(view.Write, path)
 		}
+		if s.Store != 0 {
+			view.Write = append(view.Write, fmt.Sprintf("/proc/self/fd/%d", s.Store))
+		}
 	}
 	if err := confine.DropAllThreads(capDACOverride, capFowner); err != nil {
 		return err
@@ -227,6 +242,12 @@ func (s shareSpec) serve() error {
 	if err != nil {
 		return fmt.Errorf("share %s: %w", s.Name, err)
 	}
+	var store *os.File
+	if s.Store != 0 {
+		unix.CloseOnExec(s.Store)
+		store = os.NewFile(uintptr(s.Store), "shadows of "+s.Name)
+		defer store.Close()
+	}
 	return share.Serve(context.Background(), stream, share.Export{Root: root, ReadOnly: s.ReadOnly,
-		Hidden: s.Hidden, Protected: s.Protected, HiddenInodes: s.Ours, GuestUID: s.UID, GuestGID: s.GID})
+		Hidden: s.Hidden, Protected: s.Protected, Shadowed: s.Shadowed, Store: store, HiddenInodes: s.Ours, GuestUID: s.UID, GuestGID: s.GID})
 }

@@ -71,9 +71,15 @@ func (v *vm) configure(m *manifest.Manifest) error {
 		return err
 	}
 	c.DiskSize = size
+	if m.Machine.Kept != "" {
+		if c.KeptSize, err = fileSize(m.Machine.Kept); err != nil {
+			return err
+		}
+	}
 	for i, s := range m.Shares {
 		share := guestShare(i)
-		share.Target, share.ReadOnly = s.Guest, s.ReadOnly
+		share.Target, share.ReadOnly = s.Guest, s.ReadOnly || s.Copy
+		share.Copy, share.Private, share.UID, share.GID = s.Copy, s.Private, s.UID, s.GID
 		c.Shares = append(c.Shares, share)
 	}
 	answered := make(chan error, 1)

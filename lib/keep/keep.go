@@ -32,8 +32,9 @@ func Ours() (paths []string) {
 
 // Refuse is why host may not be shared, or nil: it lies in a directory of ours,
 // or one of ours is found through it. What cannot be written may hold ours, if
-// the share hides it: nothing above can be renamed there.
-func Refuse(host string, writable bool, ours []string) error {
+// the share hides it: nothing above can be renamed there. Nor where all names of
+// it are hidden as paths, which Hide does.
+func Refuse(host string, writable bool, ours []string, hidden ...string) error {
 	real := names(host)
 	for _, dir := range ours {
 		if _, in := below(real[len(real)-1], dir); in {
@@ -43,7 +44,7 @@ func Refuse(host string, writable bool, ours []string) error {
 			continue
 		}
 		for _, name := range names(dir) {
-			if _, in := below(name, host); in {
+			if rel, in := below(name, host); in && !slices.Contains(hidden, "/"+escape(rel)) {
 				return say.WithHint(fmt.Errorf("the guest could replace %s, a directory of sb's own that is found through it", dir),
 					"share a directory without it, or set SB_HOME to one outside")
 			}
@@ -76,6 +77,19 @@ func Protect(shares []manifest.Share, paths ...string) (added []string, err erro
 		}
 	}
 	return added, nil
+}
+
+// Hide hides what a share has of paths: all names of each, so that none can be
+// replaced. A path that is not there yet counts as if it were.
+func Hide(s *manifest.Share, paths ...string) {
+	for _, path := range paths {
+		for _, name := range names(path) {
+			rel, in := below(name, s.Host)
+			if pattern := "/" + escape(rel); in && rel != "" && !slices.Contains(s.Hidden, pattern) {
+				s.Hidden = append(s.Hidden, pattern)
+			}
+		}
+	}
 }
 
 // Inside reports whether one of the shares that can be written has path, and

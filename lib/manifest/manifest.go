@@ -62,21 +62,11 @@ type Machine struct {
 	Kernel  string `toml:"kernel"`            // a kernel directory of sb-image
 	Base    string `toml:"base"`              // the image's read-only file system
 	Disk    string `toml:"disk"`              // the writable disk; empty: sb-run makes one for the run
+	Kept    string `toml:"kept,omitempty"`    // a second one, for the shares' private directories; empty: they lie on the first
 	Cold    bool   `toml:"cold,omitempty"`    // boot it, do not restore it from memory
 	Console string `toml:"console,omitempty"` // where the console's last bytes are kept; empty: nowhere
 
 	DiskSize Size `toml:"disk_size,omitempty"` // of the disk that sb-run makes, bytes; default 16 GiB
-}
-
-// Share is a directory of the host that the guest sees.
-type Share struct {
-	Host      string   `toml:"host"`                // absolute path on the host
-	Guest     string   `toml:"guest"`               // absolute path in the guest
-	ReadOnly  bool     `toml:"read_only"`           // enforced on the host
-	Hidden    []string `toml:"hidden,omitempty"`    // paths below it that do not exist for the guest
-	Protected []string `toml:"protected,omitempty"` // paths below it that the guest can read but not change
-	UID       uint32   `toml:"uid"`                 // as whom the guest sees the user's files
-	GID       uint32   `toml:"gid"`
 }
 
 // Run is the command that sb-run attach starts in the guest.
@@ -193,6 +183,9 @@ func (m *Manifest) check() (key string, err error) {
 		}
 		if own := GuestsOwn(s.Guest); own != "" {
 			return "share", fmt.Errorf("share %d: %s is the guest's own", i+1, own)
+		}
+		if err := s.check(); err != nil {
+			return "share", fmt.Errorf("share %d: %w", i+1, err)
 		}
 	}
 	for i := range m.Credentials {

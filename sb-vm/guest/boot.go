@@ -113,7 +113,7 @@ func (g *guest) settle(c machine.Configure) error {
 	if err := raiseNetwork(c.MTU); err != nil {
 		return err
 	}
-	if err := growDisk(c.DiskSize); err != nil {
+	if err := growDisk(disk, c.DiskSize); err != nil {
 		return err
 	}
 	unix.Sync()
@@ -131,8 +131,8 @@ func (g *guest) configure(c machine.Configure) error {
 	if err := setNetwork(c); err != nil {
 		return err
 	}
-	for _, s := range c.Shares {
-		if err := g.mountShare(s); err != nil {
+	for i, s := range c.Shares {
+		if err := g.mountShare(i, s, c.KeptSize); err != nil {
 			return fmt.Errorf("mount the share at %s: %w", s.Target, err)
 		}
 	}

@@ -22,18 +22,18 @@ func growHandle() (err error) {
 // ext4ResizeFS is EXT4_IOC_RESIZE_FS of fs/ext4/ext4.h: _IOW('f', 16, __u64).
 const ext4ResizeFS = 0x40086610
 
-// growDisk grows the writable file system to size bytes: its disk is a clone of
+// growDisk grows the writable file system of root to size bytes: its disk is a clone of
 // a small one, in a file of the size that was asked for.
-func growDisk(size int64) error {
+func growDisk(root *os.File, size int64) error {
 	var st unix.Statfs_t
-	if err := unix.Fstatfs(int(disk.Fd()), &st); err != nil {
+	if err := unix.Fstatfs(int(root.Fd()), &st); err != nil {
 		return fmt.Errorf("grow the disk: %w", err)
 	}
 	blocks := uint64(size / st.Bsize)
 	if blocks <= st.Blocks {
 		return nil
 	}
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, disk.Fd(), ext4ResizeFS, uintptr(unsafe.Pointer(&blocks))); errno != 0 {
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, root.Fd(), ext4ResizeFS, uintptr(unsafe.Pointer(&blocks))); errno != 0 {
 		return fmt.Errorf("grow the disk to %d bytes: %w", size, errno)
 	}
 	return nil

@@ -82,10 +82,11 @@ func openConsole() {
 	unix.Close(fd)
 }
 
-// The two disks, in the order in which sb-vm attaches them.
+// The disks, in the order in which sb-vm attaches them.
 const (
 	baseDisk     = "/dev/vda" // the image, read-only
 	writableDisk = "/dev/vdb" // what the sandbox changes
+	keptDisk     = "/dev/vdc" // for private directories, if there is one
 	diskAt       = "/sb/disk" // where the writable disk is mounted, beneath the root that is left behind
 )
 

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -15,11 +16,41 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mountShare mounts a share and waits until it works.
-func (g *guest) mountShare(s machine.Share) error {
+// mountShare mounts a share and waits until it works; of a copy, the guest's own
+// disk over it, and over its private directories too.
+func (g *guest) mountShare(number int, s machine.Share, kept int64) error {
 	if err := os.MkdirAll(s.Target, 0o755); err != nil {
 		return err
 	}
+	if !s.Copy && len(s.Private) == 0 {
+		return g.mountServed(s)
+	}
+	if !s.Copy {
+		if err := g.mountServed(s); err != nil {
+			return err
+		}
+	}
+	if s.Copy {
+		return withDisk(writableDisk, 0, func(disk string) error { return g.mountCopy(s, fmt.Sprintf("%s/copy%d", disk, number)) })
+	}
+	device := writableDisk
+	if kept > 0 {
+		device = keptDisk
+	}
+	return withDisk(device, kept, func(disk string) error {
+		for _, dir := range s.Private {
+			// By its place: what is kept is found again, whatever else is private.
+			own := fmt.Sprintf("%s/private/%x", disk, sha256.Sum256([]byte(s.Target+"/"+dir)))
+			if err := mountPrivate(s, dir, own); err != nil {
+				return fmt.Errorf("the private directory %s: %w", dir, err)
+			}
+		}
+		return nil
+	})
+}
+
+// mountServed mounts what is served.
+func (g *guest) mountServed(s machine.Share) error {
 	if s.Tag != "" {
 		return mountTag(s)
 	}

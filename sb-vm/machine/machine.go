@@ -34,10 +34,11 @@ type Request struct {
 // be done for any sandbox, and leaves the machine at rest, to be saved.
 type Configure struct {
 	Hostname string  `json:"hostname"`
-	Address  string  `json:"address"`   // of eth0, with the length of its prefix: 198.18.0.2/24
-	Gateway  string  `json:"gateway"`   // the default route and the only nameserver
-	MTU      int     `json:"mtu"`       // (the machine's)
-	DiskSize int64   `json:"disk_size"` // bytes that the writable file system may grow to (the machine's)
+	Address  string  `json:"address"`             // of eth0, with the length of its prefix: 198.18.0.2/24
+	Gateway  string  `json:"gateway"`             // the default route and the only nameserver
+	MTU      int     `json:"mtu"`                 // (the machine's)
+	DiskSize int64   `json:"disk_size"`           // bytes that the writable file system may grow to (the machine's)
+	KeptSize int64   `json:"kept_size,omitempty"` // the same of the disk for private directories, 0 if there is none
 	Shares   []Share `json:"shares,omitempty"`
 }
 
@@ -48,6 +49,11 @@ type Share struct {
 	Tag      string `json:"tag,omitempty"`  // its tag
 	Target   string `json:"target"`
 	ReadOnly bool   `json:"read_only,omitempty"`
+
+	Copy    bool     `json:"copy,omitempty"`    // what the guest changes stays on its own disk
+	Private []string `json:"private,omitempty"` // directories below Target that lie on the guest's own disk
+	UID     uint32   `json:"uid,omitempty"`     // who owns those
+	GID     uint32   `json:"gid,omitempty"`
 }
 
 // Answer is the guest's. Done is true or Error says why not.

@@ -50,6 +50,15 @@ func (s *session) look(dir *node, fd int) since {
 	return q
 }
 
+// lookAt is look for a spot. Nothing watches the store: what is there changes by
+// the guest alone.
+func (s *session) lookAt(at *spot) since {
+	if at.onHost != nil {
+		return since{fd: at.fd}
+	}
+	return s.look(at.dir, at.fd)
+}
+
 // tell records that the guest is told st of n, which was seen in parent, and
 // says for how long it may believe it. The caller holds nodes.mu. It must come
 // before the reply: what happens from here on is called back.

@@ -5,6 +5,7 @@ package share
 import (
 	"fmt"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -44,6 +45,15 @@ type Export struct {
 	Hidden    []string
 	Protected []string
 
+	// Shadowed are path patterns, as of Protected, of what the guest can change
+	// for itself: the first change copies the file or the directory into Store,
+	// and from then on the guest sees what is there instead of the host's. It
+	// cannot take away or rename what the host has there, nor link or rename
+	// between what is shadowed and what is not (EXDEV). Without a Store, what is
+	// shadowed is protected. An entry of the store is called by ShadowName.
+	Shadowed []string
+	Store    *os.File // as Root, but beneath no share
+
 	// HiddenInodes are further files that do not exist for the guest, by
 	// whatever path it comes to them: the directories of sb itself, which a
 	// bind mount could bring into the share under another name. Where one lies
@@ -70,6 +80,7 @@ type export struct {
 	rootStat unix.Statx_t
 	readOnly bool
 	rules    rules
+	store    *store // nil without one
 	hidden   map[Inode]bool
 	uid, gid ids
 	asRoot   bool // the host lets this process do what a file's mode forbids
@@ -101,7 +112,11 @@ func newExport(e Export) (*export, error) {
 	if e.Root == nil {
 		return nil, fmt.Errorf("share: no root directory was given")
 	}
-	rules, err := newRules(e.Hidden, e.Protected)
+	protect, shadow := e.Protected, e.Shadowed
+	if e.Store == nil {
+		protect, shadow = append(slices.Clip(protect), shadow...), nil
+	}
+	rules, err := newRules(e.Hidden, protect, shadow)
 	if err != nil {
 		return nil, err
 	}
@@ -114,6 +129,10 @@ func newExport(e Export) (*export, error) {
 	}
 	for _, i := range e.HiddenInodes {
 		x.hidden[i] = true
+	}
+	if x.store, err = openStore(e.Store); err != nil {
+		x.close()
+		return nil, fmt.Errorf("share %s: %w", e.Root.Name(), err)
 	}
 	if err := x.open(e.Root); err != nil {
 		x.close()
@@ -155,6 +174,7 @@ func (x *export) close() {
 			unix.Close(fd)
 		}
 	}
+	x.store.close()
 }
 
 // newLimits derives them from what the process may have open: the Go runtime

@@ -54,13 +54,19 @@ type exportSpec struct {
 	Counts            string // where to write what was asked, on SIGUSR1
 	Watches, Nodes    int    // limits, if not 0; -1 is none
 	Fold              bool   // names take several spellings
+	Shadowed          []string
+	Store             string // a directory, if not ""
 }
 
 func (e exportSpec) open() (Export, error) {
 	n, err := unix.Open(e.Dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	var store *os.File
+	if e.Store != "" && err == nil {
+		store, err = os.OpenFile(e.Store, unix.O_PATH|unix.O_DIRECTORY, 0)
+	}
 	return Export{
 		Root: os.NewFile(uintptr(n), e.Dir), ReadOnly: e.ReadOnly, Hidden: e.Hidden, Protected: e.Protected,
-		HiddenInodes: e.HiddenInodes, GuestUID: e.GuestUID, GuestGID: e.GuestGID,
+		HiddenInodes: e.HiddenInodes, GuestUID: e.GuestUID, GuestGID: e.GuestGID, Shadowed: e.Shadowed, Store: store,
 	}, err
 }
 

@@ -225,12 +225,15 @@ func (r *dirReader) add(e entry) {
 		// Above the root there is nothing.
 		ino = dir.key.Ino ^ dir.dev.index<<48
 	}
-	at := &spot{dir: dir, name: string(e.name), place: &place{fd: r.at.fd}}
+	at := &spot{dir: dir, name: string(e.name), file: string(e.name), place: &place{fd: r.at.fd}}
 	var st unix.Statx_t
 	if !own {
 		at.says = s.nodes.standingAt(dir, at.name)
 		if at.says&hidden != 0 {
 			return
+		}
+		if s.redirect(at); at.onHost != nil {
+			defer s.places.done(at.place)
 		}
 		if r.plus || len(s.x.hidden) > 0 || len(s.x.rules.exact) > 0 {
 			if s.statListed(at, &st) != nil {

@@ -25,7 +25,7 @@ func lookup(c *call) error {
 		return err
 	}
 	defer s.leave(at)
-	seen := s.look(at.dir, at.fd)
+	seen := s.lookAt(at)
 	var st unix.Statx_t
 	if err := s.stat(at, &st); err == unix.ENOENT {
 		c.out = appendAbsent(c.out, s.absent(name, seen))
@@ -45,9 +45,9 @@ func lookup(c *call) error {
 // mode, which the host's umask may have changed.
 func (c *call) made(at *spot, mode uint32) error {
 	s := c.s
-	seen := s.look(at.dir, at.fd)
+	seen := s.lookAt(at)
 	var st unix.Statx_t
-	if err := statAt(at.fd, at.name, &st); err != nil {
+	if err := statAt(at.fd, at.file, &st); err != nil {
 		return err
 	}
 	if s.misspelled(at, &st) {
@@ -69,13 +69,13 @@ func (s *session) unmake(at *spot, st *unix.Statx_t) error {
 	if fileType(st) == unix.S_IFDIR {
 		flags = unix.AT_REMOVEDIR
 	}
-	unix.Unlinkat(at.fd, at.name, flags)
+	unix.Unlinkat(at.fd, at.file, flags)
 	return unix.EPERM
 }
 
 // chmodAt gives the file st at a spot its mode, and reads st anew.
 func (s *session) chmodAt(at *spot, st *unix.Statx_t, mode uint32) error {
-	fd, err := s.openat2(at.fd, at.name)
+	fd, err := s.openat2(at.fd, at.file)
 	if err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func mkdir(c *call) error {
 		return err
 	}
 	defer c.s.leave(at)
-	err = c.s.asOwner(c, func() error { return unix.Mkdirat(at.fd, name, mode&permissions) }, at.place)
+	err = c.s.asOwner(c, func() error { return unix.Mkdirat(at.fd, at.file, mode&permissions) }, at.place)
 	if err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func mknod(c *call) error {
 		return err
 	}
 	defer c.s.leave(at)
-	err = c.s.asOwner(c, func() error { return unix.Mknodat(at.fd, name, kind|mode&permissions, 0) }, at.place)
+	err = c.s.asOwner(c, func() error { return unix.Mknodat(at.fd, at.file, kind|mode&permissions, 0) }, at.place)
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func symlink(c *call) error {
 		return err
 	}
 	defer c.s.leave(at)
-	err = c.s.asOwner(c, func() error { return unix.Symlinkat(target, at.fd, name) }, at.place)
+	err = c.s.asOwner(c, func() error { return unix.Symlinkat(target, at.fd, at.file) }, at.place)
 	if err != nil {
 		return err
 	}
@@ -190,9 +190,12 @@ func link(c *call) error {
 		return err
 	}
 	defer s.leave(at)
+	if (s.nodes.standing(n)^at.says)&shadowed != 0 {
+		return unix.EXDEV
+	}
 	s.changing(n)
 	err = s.asOwner(c, func() error {
-		return unix.Linkat(s.x.fds, strconv.Itoa(from.fd), at.fd, name, unix.AT_SYMLINK_FOLLOW)
+		return unix.Linkat(s.x.fds, strconv.Itoa(from.fd), at.fd, at.file, unix.AT_SYMLINK_FOLLOW)
 	}, at.place)
 	if err != nil {
 		return err
@@ -224,8 +227,11 @@ func unlink(c *call) error {
 	if at.says&protected != 0 || at.says&above != 0 && fileType(&st) != unix.S_IFDIR {
 		return unix.EPERM
 	}
+	if err := s.mayLose(at); err != nil {
+		return err
+	}
 	s.changingName(at)
-	err = s.asOwner(c, func() error { return unix.Unlinkat(at.fd, name, flags) }, at.place)
+	err = s.asOwner(c, func() error { return unix.Unlinkat(at.fd, at.file, flags) }, at.place)
 	if err != nil {
 		return err
 	}

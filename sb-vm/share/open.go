@@ -117,7 +117,7 @@ func create(c *call) error {
 	var fd int
 	err = s.asOwner(c, func() (err error) {
 		// O_EXCL always: what another has put there may be anything.
-		fd, err = unix.Openat(at.fd, name, access|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, mode&permissions)
+		fd, err = unix.Openat(at.fd, at.file, access|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, mode&permissions)
 		return err
 	}, at.place)
 	if err == unix.EEXIST && flags&unix.O_EXCL == 0 {
@@ -131,7 +131,7 @@ func create(c *call) error {
 
 // created answers CREATE and TMPFILE with the new file fd, at a spot or nowhere.
 func (s *session) created(c *call, at *spot, fd int, mode uint32) error {
-	seen := s.look(at.dir, at.fd)
+	seen := s.lookAt(at)
 	var st unix.Statx_t
 	err := statFD(fd, &st)
 	if err == nil && uint32(st.Mode)&permissions != mode&permissions {
@@ -171,7 +171,7 @@ func (s *session) entryOf(b []byte, at *spot, st *unix.Statx_t, seen since) ([]b
 }
 
 func (s *session) createExisting(c *call, at *spot, flags int) error {
-	seen := s.look(at.dir, at.fd)
+	seen := s.lookAt(at)
 	var st unix.Statx_t
 	if err := s.stat(at, &st); err != nil {
 		return err
@@ -220,6 +220,9 @@ func tmpfile(c *call) error {
 		return err
 	}
 	defer s.places.done(p)
+	if s.nodes.standing(dir)&shadowed != 0 && !p.own {
+		return s.shadow(dir)
+	}
 	var fd int
 	access := int(flags) & (unix.O_ACCMODE | unix.O_EXCL | unix.O_APPEND)
 	err = s.asOwner(c, func() (err error) {

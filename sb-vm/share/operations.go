@@ -4,6 +4,8 @@ package share
 
 import (
 	"errors"
+	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -100,10 +102,16 @@ func checkName(name string) error {
 // spot is a name in a directory, with the directory open.
 type spot struct {
 	dir  *node
-	name string
+	name string // the guest's
+	file string // the same, but for an entry of the store
 	*place
 	says     standing
 	changing bool
+
+	// Of a shadowed path itself, not of what lies below one: its entry's name in
+	// the store, and where it lies on the host if the place is the store.
+	entry  string
+	onHost *place
 }
 
 // spot is where a request's name points. The caller leaves it.
@@ -119,7 +127,9 @@ func (s *session) spot(dir uint64, name string) (*spot, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &spot{dir: n, name: name, place: p, says: s.nodes.standingAt(n, name)}, nil
+	at := &spot{dir: n, name: name, file: name, place: p, says: s.nodes.standingAt(n, name)}
+	s.redirect(at)
+	return at, nil
 }
 
 // spotToMake is spot for a name that is to be made. Above a pattern's path there
@@ -133,6 +143,10 @@ func (s *session) spotToMake(dir uint64, name string, isDir bool) (*spot, error)
 		s.leave(at)
 		return nil, unix.EPERM
 	}
+	if err := s.ownSpot(at); err != nil {
+		s.leave(at)
+		return nil, err
+	}
 	s.changingName(at)
 	return at, nil
 }
@@ -140,6 +154,9 @@ func (s *session) spotToMake(dir uint64, name string, isDir bool) (*spot, error)
 // leave gives back a spot, whose change is over.
 func (s *session) leave(at *spot) {
 	s.places.done(at.place)
+	if at.onHost != nil {
+		s.places.done(at.onHost)
+	}
 	if at.changing {
 		s.nodes.mu.Lock()
 		at.dir.changing--
@@ -153,6 +170,9 @@ func (s *session) stat(at *spot, st *unix.Statx_t) error {
 	if err := s.statListed(at, st); err != nil {
 		return err
 	}
+	if at.onHost != nil {
+		return nil
+	}
 	return s.spelled(at, st)
 }
 
@@ -161,7 +181,7 @@ func (s *session) statListed(at *spot, st *unix.Statx_t) error {
 	if at.says&hidden != 0 {
 		return unix.ENOENT
 	}
-	if err := statAt(at.fd, at.name, st); err != nil {
+	if err := statAt(at.fd, at.file, st); err != nil {
 		return err
 	}
 	if s.x.hidden[inodeOf(st)] || s.exact(st)&hidden != 0 {
@@ -176,14 +196,38 @@ func (s *session) exact(st *unix.Statx_t) (says standing) {
 	if st.Nlink < 2 || fileType(st) == unix.S_IFDIR {
 		return 0
 	}
+	e := &s.exactly
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if now := time.Now(); now.Sub(e.seen) > exactTime {
+		e.seen, e.says = now, s.exactFiles()
+	}
+	return e.says[inodeOf(st)]
+}
+
+// exactTime is how long the files at exact paths are taken to be the same: trees
+// of files with many names are common, and to look at each path for each file is
+// what takes longest of a look-up.
+const exactTime = 50 * time.Millisecond
+
+// exactly are the files that stand at exact paths, whatever other names they have.
+type exactly struct {
+	mu   sync.Mutex
+	seen time.Time
+	says map[Inode]standing
+}
+
+// exactFiles looks at the paths.
+func (s *session) exactFiles() map[Inode]standing {
+	says := map[Inode]standing{}
 	for _, r := range s.x.rules.exact {
 		fd, err := s.openat2(s.x.root, r.path)
 		if err != nil {
 			continue
 		}
-		var other unix.Statx_t
-		if statFD(fd, &other) == nil && inodeOf(&other) == inodeOf(st) {
-			says |= r.says
+		var st unix.Statx_t
+		if statFD(fd, &st) == nil {
+			says[inodeOf(&st)] |= r.says
 		}
 		unix.Close(fd)
 	}
@@ -192,8 +236,12 @@ func (s *session) exact(st *unix.Statx_t) (says standing) {
 
 // mayChange tells whether the guest may change n itself, whose state is st.
 func (s *session) mayChange(n *node, st *unix.Statx_t) error {
-	if (s.nodes.standing(n)|s.exact(st))&(protected|hidden) != 0 {
+	says := s.nodes.standing(n) | s.exact(st)
+	switch {
+	case says&(protected|hidden) != 0:
 		return unix.EPERM
+	case says&shadowed != 0 && !s.owns(n, st):
+		return s.shadow(n)
 	}
 	return nil
 }

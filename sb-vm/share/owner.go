@@ -17,7 +17,7 @@ func (s *session) asOwner(c *call, act func() error, on ...*place) error {
 	defer s.widening.Unlock()
 	for _, p := range on {
 		var st unix.Statx_t
-		if statFD(p.fd, &st) != nil || st.Uid != s.x.uid.host || s.nodes.standing(p.node)&protected != 0 {
+		if p.node == nil || statFD(p.fd, &st) != nil || st.Uid != s.x.uid.host || s.nodes.standing(p.node)&protected != 0 {
 			continue
 		}
 		mode := uint32(st.Mode) & 0o7777

@@ -25,6 +25,7 @@ type place struct {
 	fd   int
 	refs int // users, and one for the cache
 	node *node
+	own  bool // it lies in the store
 
 	checked time.Time // when it was last found by its path
 	used    time.Time
@@ -163,11 +164,18 @@ func (s *session) place(n *node) (*place, error) {
 		if !ok {
 			return s.handles.place(n)
 		}
-		fd, err := s.find(n, s.x.root, path)
+		at, rest, own := s.x.root, path, false
+		if s.nodes.standing(n)&shadowed != 0 {
+			at, rest, own = s.redirected(path)
+		}
+		fd, err := s.find(n, at, rest)
 		checked := now
 		if gone(err) && parent != nil {
 			if s.moves.wait(moves) {
 				continue
+			}
+			if s.nodes.standing(n)&shadowed != 0 {
+				return nil, unix.ESTALE // it was the host's: the guest looks again
 			}
 			name := path[len(path)-1]
 			fd, checked, err = s.findIn(n, parent, name)
@@ -179,7 +187,7 @@ func (s *session) place(n *node) (*place, error) {
 		if err != nil {
 			return nil, err
 		}
-		p := &place{fd: fd, refs: 1, node: n, checked: checked, used: now}
+		p := &place{fd: fd, refs: 1, node: n, checked: checked, used: now, own: own}
 		if n.isDir() {
 			s.places.add(p)
 		}

@@ -36,6 +36,9 @@ func rename(c *call) error {
 	if err := s.mayMove(from, to, flags&unix.RENAME_EXCHANGE != 0); err != nil {
 		return err
 	}
+	if err := s.mayRedirect(from, to, flags&unix.RENAME_EXCHANGE != 0); err != nil {
+		return err
+	}
 	s.changingName(from)
 	s.changingName(to)
 	return s.moves.do(
@@ -49,15 +52,15 @@ func rename(c *call) error {
 // move renames, and takes it back where the new name turns out to be another
 // spelling of one that a rule has.
 func (s *session) move(from, to *spot, flags uint) error {
-	if err := unix.Renameat2(from.fd, from.name, to.fd, to.name, flags); err != nil {
+	if err := unix.Renameat2(from.fd, from.file, to.fd, to.file, flags); err != nil {
 		return err
 	}
 	var st unix.Statx_t
-	if plain(to.name) {
+	if plain(to.name) || to.onHost != nil {
 		return nil
 	}
 	if flags&unix.RENAME_EXCHANGE == 0 && statAt(to.fd, to.name, &st) == nil && s.misspelled(to, &st) {
-		unix.Renameat2(to.fd, to.name, from.fd, from.name, unix.RENAME_NOREPLACE)
+		unix.Renameat2(to.fd, to.file, from.fd, from.file, unix.RENAME_NOREPLACE)
 		return unix.EPERM
 	}
 	return nil
@@ -74,13 +77,31 @@ func (s *session) mayMove(from, to *spot, exchange bool) error {
 	}
 	// A file that must not be seen must not be replaced either.
 	err := s.stat(to, &st)
-	if err == unix.ENOENT && statAt(to.fd, to.name, &st) == nil {
+	if err == unix.ENOENT && statAt(to.fd, to.file, &st) == nil {
 		return unix.EPERM
 	}
 	if exchange {
 		return err
 	}
 	return nil
+}
+
+// mayRedirect has a rename of what is shadowed made in the store. Into it and out
+// of it there is none, as between file systems.
+func (s *session) mayRedirect(from, to *spot, exchange bool) error {
+	if (from.says|to.says)&shadowed == 0 {
+		return nil
+	}
+	if exchange && from.entry+to.entry != "" {
+		return unix.EPERM
+	}
+	if err := s.mayLose(from); err != nil {
+		return err
+	}
+	if (from.says^to.says)&shadowed != 0 {
+		return unix.EXDEV
+	}
+	return s.ownSpot(to)
 }
 
 // moved tells the table of nodes of a rename.

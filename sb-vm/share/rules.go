@@ -15,6 +15,7 @@ const (
 	hidden    standing = 1 << iota // does not exist
 	protected                      // can be read, not changed
 	above                          // a pattern's path leads through it
+	shadowed                       // the guest's changes are made in the store
 )
 
 // rule is a pattern in its components, in lower case. anywhere is one that may
@@ -45,7 +46,7 @@ type progress []uint64
 
 const maxParts = 60
 
-func newRules(hide, protect []string) (rules, error) {
+func newRules(hide, protect, shadow []string) (rules, error) {
 	var rs rules
 	for _, p := range hide {
 		if err := rs.add(p, hidden); err != nil {
@@ -54,6 +55,14 @@ func newRules(hide, protect []string) (rules, error) {
 	}
 	for _, p := range protect {
 		if err := rs.add(p, protected); err != nil {
+			return rules{}, err
+		}
+	}
+	for _, p := range shadow {
+		if !strings.Contains(p, "/") {
+			return rules{}, fmt.Errorf("share: shadow %q is a name anywhere, and not a path: write /%s", p, p)
+		}
+		if err := rs.add(p, shadowed); err != nil {
 			return rules{}, err
 		}
 	}

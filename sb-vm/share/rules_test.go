@@ -16,7 +16,7 @@ import (
 )
 
 func TestStanding(t *testing.T) {
-	rs, err := newRules([]string{".env*", "/top", "a/b/secret", "pkg/*/key"}, []string{".git/hooks", "CLAUDE.md", `w\[eird`})
+	rs, err := newRules([]string{".env*", "/top", "a/b/secret", "pkg/*/key"}, []string{".git/hooks", "CLAUDE.md", `w\[eird`}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func TestStanding(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"", "/", "a//b", "a/../b", ".", "./a", "[", "a/[z", strings.Repeat("a/", 70)} {
-		if _, err := newRules([]string{bad}, nil); err == nil {
+		if _, err := newRules([]string{bad}, nil, nil); err == nil {
 			t.Errorf("the pattern %q is taken", bad)
 		}
 	}

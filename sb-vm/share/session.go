@@ -23,6 +23,7 @@ type session struct {
 	listings listings
 	devices  *devices
 	moves    *moves
+	exactly  exactly
 	watcher  *watcher
 	notices  *notices
 
@@ -47,6 +48,15 @@ func newSession(server *server) (*session, error) {
 	dev, err := s.devices.of(&x.rootStat, x.root, "")
 	if err != nil {
 		return nil, err
+	}
+	if x.store != nil {
+		var st unix.Statx_t
+		if err := statFD(x.store.fd, &st); err != nil {
+			return nil, err
+		}
+		if _, err := s.devices.of(&st, x.store.fd, ""); err != nil {
+			return nil, err
+		}
 	}
 	s.nodes = newNodes(x, keyOf(&x.rootStat, dev), dev)
 	s.handles = &handles{byID: map[uint64]*handle{}, max: x.limits.handles, nodes: s.nodes}

@@ -35,6 +35,14 @@ func getattr(c *call) error {
 // statNode is the state of n, by a handle if there is one, and when it was seen
 // where changes of it show.
 func (s *session) statNode(n *node, fh uint64, st *unix.Statx_t) (since, error) {
+	if says := s.nodes.standing(n); says&shadowed != 0 && !n.isDir() && fh == 0 {
+		p, err := s.place(n)
+		if err != nil {
+			return since{}, err
+		}
+		defer s.places.done(p)
+		return since{}, statFD(p.fd, st)
+	}
 	if n.isDir() {
 		p, err := s.place(n)
 		if err != nil {

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"sb/lib/say"
+
+	"golang.org/x/term"
+)
+
+// accept takes what sandboxes wrote for themselves in a workspace, once the user
+// has seen it.
+func accept(args []string) error {
+	flags := say.Flags("sb-run accept", "[--workspace DIR] [--show|--drop|--yes]",
+		"Takes what sandboxes of a workspace wrote for themselves to .git/config and other shadowed files.\n"+
+			"It prints what would change; ! marks a line by which git may run a program.")
+	workspace := flags.StringP("workspace", "w", ".", "the workspace (`DIR`)")
+	show := flags.Bool("show", false, "print it, and change nothing")
+	drop := flags.Bool("drop", false, "forget it, and change nothing")
+	yes := flags.Bool("yes", false, "take it without asking")
+	noInput := flags.Bool("no-input", false, "never ask anything")
+	if err := say.Parse(flags, args); err != nil {
+		return err
+	}
+	if flags.NArg() > 0 {
+		return say.Usage("sb-run accept takes no arguments, got %q", flags.Arg(0))
+	}
+	host, err := realDirectory(*workspace)
+	if err != nil {
+		return fmt.Errorf("accept: %s: %w", *workspace, err)
+	}
+	dir, err := workspaceDir(host)
+	if err != nil {
+		return err
+	}
+	files, err := pending(host, dir)
+	if err != nil {
+		return fmt.Errorf("accept: read what was kept: %w", err)
+	}
+	if len(files) == 0 {
+		say.Note("no sandbox has written anything for itself in %s", host)
+		return nil
+	}
+	if *drop {
+		return errors.Join(os.RemoveAll(filepath.Join(dir, "files")), os.RemoveAll(filepath.Join(dir, "was")))
+	}
+	for _, f := range files {
+		f.print(os.Stdout)
+	}
+	if *show {
+		return nil
+	}
+	if err := confirmOffers(host, *yes, *noInput); err != nil {
+		return err
+	}
+	for _, f := range files {
+		if err := f.take(host); err != nil {
+			return fmt.Errorf("accept %s: %w", f.path, err)
+		}
+		if err := dropOffer(dir, f.path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// offer is an offered file beside the host's.
+type offer struct {
+	offered
+	was string // the host's text
+}
+
+// pending are the files that differ from the host's.
+func pending(host, dir string) (all []offer, err error) {
+	files, err := readOffers(filepath.Join(dir, "files"))
+	if err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(host)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	for _, f := range files {
+		now, err := readOffered(root, f.path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("%s: %w", f.path, err)
+		}
+		if err != nil || digestOf(now.text, now.mode) != digestOf(f.text, f.mode) {
+			all = append(all, offer{f, string(now.text)})
+		}
+	}
+	return all, nil
+}
+
+// print prints the difference, the sandbox's bytes safe for a terminal.
+func (f offer) print(w io.Writer) {
+	mode := ""
+	if f.mode&0o100 != 0 {
+		mode = " (a program)"
+	}
+	fmt.Fprintf(w, "--- %s\n+++ %s, as the sandbox wrote it%s\n", say.Safe(f.path), say.Safe(f.path), mode)
+	runs := func(int) bool { return true }
+	if base := filepath.Base(f.path); base == "config" || base == "config.worktree" {
+		harmless := harmlessLines(string(f.text))
+		runs = func(n int) bool { return !harmless[n] }
+	}
+	for _, l := range difference(lines(f.was), lines(string(f.text))) {
+		mark := " "
+		if l.sign == '+' && runs(l.number) {
+			mark = "!"
+		}
+		fmt.Fprintf(w, "%c%s %s\n", l.sign, mark, say.Safe(l.text))
+	}
+}
+
+// confirmOffers asks whether what was printed is to be taken.
+func confirmOffers(host string, yes, noInput bool) error {
+	if yes {
+		return nil
+	}
+	if noInput || !term.IsTerminal(int(os.Stdin.Fd())) {
+		return say.WithHint(errors.New("nothing was taken: nobody can be asked"), "sb-run accept --yes takes it unasked")
+	}
+	fmt.Fprintf(os.Stderr, "Take this into %s? [y/N] ", say.Safe(host))
+	line, _ := bufio.NewReader(os.Stdin).ReadString('\n')
+	if answer := strings.ToLower(strings.TrimSpace(line)); answer != "y" && answer != "yes" {
+		return say.WithHint(errors.New("nothing was taken"), "sb-run accept --drop forgets it")
+	}
+	return nil
+}
+
+// take puts the file where it belongs, by way of no link that leads out.
+func (f offer) take(host string) error {
+	root, err := os.OpenRoot(host)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if err := root.MkdirAll(filepath.Dir(f.path), 0o755); err != nil {
+		return err
+	}
+	const suffix = ".sb-accept"
+	root.Remove(f.path + suffix)
+	mode := fs.FileMode(0o644)
+	if f.mode&0o100 != 0 {
+		mode = 0o755
+	}
+	file, err := root.OpenFile(f.path+suffix, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(f.text)
+	if err = errors.Join(err, file.Sync(), file.Close()); err == nil {
+		err = root.Rename(f.path+suffix, f.path)
+	}
+	if err != nil {
+		root.Remove(f.path + suffix)
+	}
+	return err
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	"sb/lib/manifest"
+)
+
+// TestHarmlessLines: a line of git's configuration is marked unless it is known that
+// git runs nothing by it.
+func TestHarmlessLines(t *testing.T) {
+	harmless := `# a comment
+[core]
+	bare = false
+	filemode
+[user]
+	name = A B; C
+[remote "origin"]
+	url = https://example.org/r.git
+	url = git@example.org:r.git
+	fetch = +refs/heads/*:refs/remotes/origin/*
+[branch "a/b"]
+	remote = origin
+	merge = refs/heads/main
+`
+	for n, l := range lines(harmless) {
+		if !harmlessLines(harmless)[n] {
+			t.Errorf("%q is marked", l)
+		}
+	}
+	for _, text := range []string{
+		"[core]\nfsmonitor = x", "[core] fsmonitor = x", "[core]\nhooksPath = .", "[alias]\nx = !y", "[include]\npath = x", "[includeIf \"a\"]\npath = x",
+		"[filter \"x\"]\nclean = y", "[remote \"o\"]\nurl = ext::sh -c x", "[remote \"o\"]\nurl = -x", "[remote \"o\"]\nuploadpack = x", "[remote \"o\"]\nproxy = x",
+		"[branch \"b\"]\nremote = ext::sh", "[submodule \"s\"]\nupdate = !x", "[core]\nbare = \\\nfsmonitor = x", "[core.x]\nbare = y", "[core]\nsshCommand = x",
+		"[credential]\nhelper = x", "[gpg]\nprogram = x", "[diff \"d\"]\ncommand = x", "[CORE]\nFSMonitor = x", "[core \"a\"] fsmonitor=x", "[core]\nbare = false ; x\nworktree = /",
+	} {
+		last := len(lines(text)) - 1
+		if harmlessLines(text)[last] {
+			t.Errorf("%q is not marked", text)
+		}
+	}
+}
+
+func TestDifference(t *testing.T) {
+	var b strings.Builder
+	for _, l := range difference(lines("a\nb\nc\n"), lines("a\nx\nc\nd")) {
+		b.WriteByte(l.sign)
+		b.WriteString(l.text)
+	}
+	if got := b.String(); got != " a-b+x c+d" {
+		t.Errorf("%q", got)
+	}
+	if got := difference(nil, nil); len(got) != 0 {
+		t.Errorf("%v", got)
+	}
+	if got := difference(make([]string, 3000), make([]string, 3000)); len(got) != 6000 {
+		t.Errorf("%d", len(got))
+	}
+}
+
+// TestOffers: what a guest wrote is kept, the next one begins with it as long as the
+// host's stays, and only files are read.
+func TestOffers(t *testing.T) {
+	t.Setenv("SB_HOME", filepath.Join(t.TempDir(), "sb"))
+	host, shadow := t.TempDir(), filepath.Join(t.TempDir(), "shadow0")
+	file := func(path, text string) {
+		t.Helper()
+		os.MkdirAll(filepath.Dir(path), 0o700)
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file(host+"/.git/config", "old\n")
+	file(host+"/.git/hooks/same", "same")
+	file(shadow+"/"+manifest.ShadowName(".git/config"), "new\x1b[2J\n")
+	file(shadow+"/"+manifest.ShadowName(".git/config.lock"), "half")
+	file(shadow+"/"+manifest.ShadowName(".git/hooks")+"/same", "same")
+	os.Symlink("/etc/passwd", shadow+"/"+manifest.ShadowName(".git/hooks")+"/link")
+	unix.Mkfifo(shadow+"/"+manifest.ShadowName(".git/hooks")+"/fifo", 0o600)
+	file(shadow+"/"+manifest.ShadowName("../../outside"), "x")
+	s := manifest.Share{Host: host, Shadow: shadow, Shadowed: []string{"/.git/config"}}
+	wrote, err := keepShadow(s)
+	if err != nil || strings.Join(wrote, " ") != ".git/config" {
+		t.Fatalf("%q, %v", wrote, err)
+	}
+	dir, err := workspaceDir(host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := pending(host, dir)
+	if err != nil || len(files) != 1 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	var out bytes.Buffer
+	files[0].print(&out)
+	if got := out.String(); !strings.Contains(got, "-  old\n") || !strings.Contains(got, "+! new") || strings.Contains(got, "\x1b") {
+		t.Errorf("%q", got)
+	}
+	again := func() string {
+		d := &runDir{path: t.TempDir()}
+		m := &manifest.Manifest{Shares: []manifest.Share{{Host: host, Shadowed: []string{"/.git/config"}}}}
+		if err := d.makeShadows(m); err != nil {
+			t.Fatal(err)
+		}
+		text, _ := os.ReadFile(filepath.Join(m.Shares[0].Shadow, manifest.ShadowName(".git/config")))
+		return string(text)
+	}
+	if got := again(); !strings.HasPrefix(got, "new") {
+		t.Errorf("the next one begins with %q", got)
+	}
+	file(host+"/.git/config", "mine\n")
+	if got := again(); got != "" {
+		t.Errorf("after a change here the next one begins with %q", got)
+	}
+	if err := files[0].take(host); err != nil {
+		t.Fatal(err)
+	}
+	if text, _ := os.ReadFile(host + "/.git/config"); !strings.HasPrefix(string(text), "new") {
+		t.Errorf("taken: %q", text)
+	}
+	os.RemoveAll(host + "/.git")
+	os.Symlink(t.TempDir(), host+"/.git")
+	if err := files[0].take(host); err == nil {
+		t.Error("it is written by way of a link that leads out")
+	}
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+
+	"sb/lib/manifest"
+	"sb/lib/profile"
+	"sb/lib/say"
+)
+
+// guarded is a path of the workspace that a program of the host acts on by itself
+// when its user enters or opens the directory, or works in it as always.
+type guarded struct {
+	path, why string
+	own       bool // the guest can change it for itself: it is shadowed
+}
+
+// guardedPaths are protected in every workspace, whether they exist or not. What
+// only runs when it is called by its name (a Makefile, package.json, the source) is
+// not among them, for that is what the guest is there to write; nor is .husky,
+// which installing packages writes.
+var guardedPaths = []guarded{
+	{"/.git/config", "git runs what core.fsmonitor, core.pager, filter.*, alias.* and others name", true},
+	{"/.git/config.lock", "what git makes the configuration of", true},
+	{"/.git/config.worktree", "as .git/config", true},
+	{"/.git/config.worktree.lock", "as .git/config.lock", true},
+	{"/.git/hooks", "git runs the programs in it", true},
+	{"/.git/commondir", "leads git to another configuration and other hooks", false},
+	{"/.git/modules/*/config", "as .git/config: git status looks into submodules", true},
+	{"/.git/modules/*/config.lock", "as .git/config.lock", true},
+	{"/.git/modules/*/hooks", "as .git/hooks", true},
+	{"/.git/modules/*/commondir", "as .git/commondir", false},
+	{"/.git/worktrees/*/commondir", "as .git/commondir, for a worktree elsewhere", true},
+	{"/.git/worktrees/*/config.worktree", "as .git/config, for a worktree elsewhere", true},
+	{"/.git/worktrees/*/config.worktree.lock", "as .git/config.lock", true},
+	{".envrc", "direnv runs it on entering its directory", false},
+	{"/mise.toml", "mise runs its hooks on entering the directory", false},
+	{"/.mise.toml", "as mise.toml", false},
+	{"/.vscode/tasks.json", "VS Code runs tasks on opening the folder", false},
+	{"/.vscode/settings.json", "VS Code starts the programs that it names", false},
+	{"/.vscode/launch.json", "VS Code runs what it names when F5 is pressed", false},
+	{"/.idea", "JetBrains' editors run its startup tasks and run configurations", false},
+	{"/.zed/tasks.json", "Zed runs its tasks by a key", false},
+	{"/.zed/settings.json", "Zed starts the language servers that it names", false},
+	{"/.mcp.json", "agents start the servers that it names", false},
+	{"/.claude/settings.json", "Claude Code runs its hooks", false},
+	{"/.claude/settings.local.json", "as .claude/settings.json", false},
+	{"/.claude/hooks", "the programs that those hooks usually are", false},
+	{"/.cursor/mcp.json", "as .mcp.json", false},
+	{"/.codex/config.toml", "Codex starts the servers that it names", false},
+	{"/.gemini/settings.json", "Gemini CLI starts the servers that it names", false},
+}
+
+// privateDirs are the directories that a build fills with what runs on one system
+// only, and the files beside them by which it can fill them again.
+var privateDirs = []struct {
+	dir string
+	by  []string
+}{
+	{"node_modules", []string{"package-lock.json", "npm-shrinkwrap.json", "yarn.lock", "pnpm-lock.yaml", "bun.lock", "bun.lockb"}},
+	{".venv", []string{"uv.lock", "poetry.lock", "Pipfile.lock", "pdm.lock", "requirements.txt"}},
+	{"target", []string{"Cargo.lock"}},
+}
+
+// private puts the directories that are there to be in place of the word auto. That
+// is what holds on macOS, whose programs a Linux guest cannot run; on Linux they can
+// be shared, and are.
+func private(workspace string, chosen []string) (dirs []string) {
+	if len(chosen) == 0 && runtime.GOOS == "darwin" {
+		chosen = []string{"auto"}
+	}
+	for _, dir := range chosen {
+		if dir != "auto" {
+			dirs = append(dirs, dir)
+			continue
+		}
+		for _, p := range privateDirs {
+			there := func(name string) bool { _, err := os.Lstat(filepath.Join(workspace, name)); return err == nil }
+			if slices.ContainsFunc(p.by, there) {
+				dirs = append(dirs, p.dir)
+			}
+		}
+	}
+	slices.Sort(dirs)
+	return slices.Compact(dirs)
+}
+
+// guardWorkspace says what of the workspace the guest can see and change.
+func guardWorkspace(s *manifest.Share, w profile.Workspace) {
+	s.Hidden = append(s.Hidden, w.Hide...)
+	s.Protected = append(s.Protected, w.Protect...)
+	s.Private = append(s.Private, private(s.Host, w.Private)...)
+	if w.NoProtect {
+		say.Note("nothing in %s is protected: what the guest writes to .git/hooks and the like, programs of this host will run", s.Host)
+		return
+	}
+	if runtime.GOOS == "darwin" {
+		say.Warn("macOS shares a directory as a whole: nothing in %s is protected from the guest, .git/hooks and .git/config neither", s.Host)
+		return
+	}
+	for _, g := range guardedPaths {
+		if g.own {
+			s.Shadowed = append(s.Shadowed, g.path)
+		} else {
+			s.Protected = append(s.Protected, g.path)
+		}
+	}
+	// A file there leads git to a repository elsewhere. As long as it is one it
+	// must stay as it is; a directory must stay writable.
+	if st, err := os.Lstat(filepath.Join(s.Host, ".git")); err == nil && !st.IsDir() {
+		s.Protected = append(s.Protected, "/.git")
+	}
+}
