@@ -89,6 +89,7 @@ func makePlan(e *ending, o *options, c *config) (*plan, error) {
 		m.Machine.Base = im.Path
 	}
 	addCommand(m, o, p, im)
+	m.Run.Files, m.Run.Startup = slices.Clone(p.Files), p.Startup
 	if err := addSecrets(m, o, c, p); err != nil {
 		return nil, err
 	}
@@ -296,10 +297,8 @@ func checkRun(m *manifest.Manifest) error {
 			return say.Usage("the variable %s: its value %w", name, err)
 		}
 	}
-	for path, text := range m.Run.Files {
-		if err := checkText(path + text); err != nil {
-			return say.Usage("the file %s: it %w", path, err)
-		}
+	if err := checkProvision(m); err != nil {
+		return err
 	}
 	for _, s := range m.Shares {
 		if err := checkText(s.Host + s.Guest); err != nil {

@@ -168,7 +168,7 @@ func addPlaceholders(m *manifest.Manifest, own map[string]string) {
 	maps.Copy(m.Run.Env, env)
 	addGit(m)
 	if token := account["codex"]; token != "" {
-		m.Run.Files = map[string]string{"~/.codex/auth.json": binding.CodexLogin(token, account["codex-account"])}
+		m.Run.Files = append(m.Run.Files, manifest.File{Path: "~/.codex/auth.json", Text: binding.CodexLogin(token, account["codex-account"]), Mode: "0600", Keep: true})
 	}
 }
 
@@ -219,10 +219,11 @@ func renewPlaceholders(m *manifest.Manifest) {
 		b.Placeholder = fresh[b.Secret]
 	}
 	renew := strings.NewReplacer(old...)
-	for _, in := range []map[string]string{m.Run.Env, m.Run.Files} {
-		for k, v := range in {
-			in[k] = renew.Replace(v)
-		}
+	for k, v := range m.Run.Env {
+		m.Run.Env[k] = renew.Replace(v)
+	}
+	for i := range m.Run.Files {
+		m.Run.Files[i].Text = renew.Replace(m.Run.Files[i].Text)
 	}
 }
 

@@ -43,6 +43,10 @@ type Profile struct {
 	Command []string          `toml:"command"`
 	Env     map[string]string `toml:"env"`
 
+	// Files are written at each start, and then Startup is run, before the command.
+	Files   []manifest.File    `toml:"file"`
+	Startup []manifest.Startup `toml:"startup"`
+
 	Rules   manifest.Rules `toml:"rules"`
 	Network Network        `toml:"network"`
 
@@ -83,6 +87,16 @@ func (p *Profile) Check() error {
 	for name := range p.Env {
 		if name == "" || strings.ContainsAny(name, "=\x00") {
 			return fmt.Errorf("env: %q is no name of a variable", name)
+		}
+	}
+	for i, f := range p.Files {
+		if err := f.Check(); err != nil {
+			return fmt.Errorf("file %d: %w", i+1, err)
+		}
+	}
+	for i, s := range p.Startup {
+		if err := s.Check(); err != nil {
+			return fmt.Errorf("startup %d: %w", i+1, err)
 		}
 	}
 	_, err := rule.Load(rule.Source{Origin: "rules", Allow: p.Rules.Allow, Deny: p.Rules.Deny})
