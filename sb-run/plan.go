@@ -90,7 +90,14 @@ func makePlan(e *ending, o *options, c *config) (*plan, error) {
 	}
 	addCommand(m, o, p, im)
 	m.Run.Files, m.Run.Startup = slices.Clone(p.Files), p.Startup
-	if err := addSecrets(m, o, c, p); err != nil {
+	if len(p.State.Paths) > 0 && !o.noState {
+		m.Run.State = p.Name
+	}
+	err = addSecrets(m, o, c, p)
+	if err == nil {
+		err = expandFiles(m)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return &plan{m: m, name: o.target, ephemeral: true}, checkRun(m)

@@ -40,11 +40,11 @@ func takeGiven(c *config) (given []givenFD) {
 // started again has another certificate.
 func (r *runner) prepare(s *sandbox, h *session.Host) error {
 	if s.broker == nil {
-		return prepareGuest(r.ctx, h, r.plan.m, nil)
+		return prepareGuest(r.ctx, h, r.plan.m, nil, r.state)
 	}
 	select {
 	case certificate := <-s.broker.trusted:
-		if err := prepareGuest(r.ctx, h, r.plan.m, certificate); err != nil {
+		if err := prepareGuest(r.ctx, h, r.plan.m, certificate, r.state); err != nil {
 			return err
 		}
 	case <-time.After(partReadyTime):
@@ -69,9 +69,14 @@ func (r *runner) prepare(s *sandbox, h *session.Host) error {
 
 // prepareGuest prepares the guest, if there is something to prepare, and waits
 // until that is done.
-func prepareGuest(ctx context.Context, h *session.Host, m *manifest.Manifest, certificate []byte) error {
+func prepareGuest(ctx context.Context, h *session.Host, m *manifest.Manifest, certificate []byte, s *agentState) error {
 	if len(certificate) > 0 || m.Run.MakeUser != "" || len(m.Run.Links) > 0 {
 		if err := trustInGuest(ctx, h, m, certificate); err != nil {
+			return err
+		}
+	}
+	if s != nil {
+		if err := s.bring(ctx, h); err != nil {
 			return err
 		}
 	}

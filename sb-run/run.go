@@ -60,12 +60,16 @@ func runTarget(args []string) error {
 	if err != nil {
 		return err
 	}
+	kept, err := beginState(plan.m)
+	if err != nil {
+		return err
+	}
 	catchSIGPIPE()
 	d, err := newRunDir(plan.name)
 	if err != nil {
 		return err
 	}
-	r := &runner{ending: e, dir: d, plan: plan, tools: found, tty: tty, raw: o.terminal == terminalRaw, showLog: o.showLog}
+	r := &runner{ending: e, dir: d, plan: plan, tools: found, tty: tty, raw: o.terminal == terminalRaw, showLog: o.showLog, state: kept}
 	err = r.run()
 	if left := d.remove(); left != nil {
 		if say.Code(err) == say.CodeOK {
@@ -85,6 +89,7 @@ type runner struct {
 	tty     bool
 	raw     bool // terminals are written to unfiltered
 	showLog bool
+	state   *agentState                                // nil: none is kept
 	what    func(context.Context, *session.Host) error // what is done inside; nil: the plan's command
 }
 
@@ -143,7 +148,11 @@ func (r *runner) inside(s *sandbox) error {
 	}
 	c := guestCommand(r.plan.m)
 	c.TTY = r.tty
-	return r.cause(runCommand(r.ctx, h, c, r.raw))
+	err = runCommand(r.ctx, h, c, r.raw)
+	if r.state != nil {
+		r.state.keep(r.ctx, h)
+	}
+	return r.cause(err)
 }
 
 // cause is why the stream ended, where that is what err says: the end of the

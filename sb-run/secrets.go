@@ -207,7 +207,7 @@ func addGit(m *manifest.Manifest) {
 // run, wherever those it was printed with stand.
 func renewPlaceholders(m *manifest.Manifest) {
 	services := binding.BuiltIn()
-	fresh, old := map[string]string{}, []string{}
+	fresh, old, ends := map[string]string{}, []string{}, []string{}
 	for i := range m.Credentials {
 		b := &m.Credentials[i]
 		if fresh[b.Secret] == "" {
@@ -215,10 +215,11 @@ func renewPlaceholders(m *manifest.Manifest) {
 		}
 		if b.Placeholder != "" {
 			old = append(old, b.Placeholder, fresh[b.Secret])
+			ends = append(ends, keyTail(b.Placeholder), keyTail(fresh[b.Secret]))
 		}
 		b.Placeholder = fresh[b.Secret]
 	}
-	renew := strings.NewReplacer(old...)
+	renew := strings.NewReplacer(append(old, ends...)...) // a whole one comes before its end
 	for k, v := range m.Run.Env {
 		m.Run.Env[k] = renew.Replace(v)
 	}

@@ -89,6 +89,7 @@ type Run struct {
 	Links    map[string]string `toml:"links,omitempty"`     // targets by path in the guest: made where there is nothing
 	Files    []File            `toml:"file,omitempty"`
 	Startup  []Startup         `toml:"startup,omitempty"`
+	State    string            `toml:"state,omitempty"` // the profile whose state this has; empty: none is kept
 }
 
 // The bounds of a machine: below MinMemory the guest's kernel and base system

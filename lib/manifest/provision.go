@@ -112,5 +112,8 @@ func (r *Run) checkProvision() (key string, err error) {
 			return "run.startup", fmt.Errorf("startup %d: %w", i+1, err)
 		}
 	}
+	if r.State != "" && !ValidName(r.State) {
+		return "run.state", fmt.Errorf("%q is no name of a profile", r.State)
+	}
 	return "", nil
 }

@@ -47,6 +47,8 @@ type Profile struct {
 	Files   []manifest.File    `toml:"file"`
 	Startup []manifest.Startup `toml:"startup"`
 
+	State State `toml:"state"`
+
 	Rules   manifest.Rules `toml:"rules"`
 	Network Network        `toml:"network"`
 
@@ -88,6 +90,9 @@ func (p *Profile) Check() error {
 		if name == "" || strings.ContainsAny(name, "=\x00") {
 			return fmt.Errorf("env: %q is no name of a variable", name)
 		}
+	}
+	if err := p.State.check(); err != nil {
+		return err
 	}
 	for i, f := range p.Files {
 		if err := f.Check(); err != nil {
