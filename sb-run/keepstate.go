@@ -95,7 +95,7 @@ func (s *agentState) seeds(first, here bool) (all []state.Seed, err error) {
 		all = append(all, seeds...)
 	}
 	if len(all) > 0 {
-		say.Note("%d files of yours begin the state of %s, without what looks like a secret in them; --no-state leaves it out", len(all), s.m.Run.State)
+		say.Note("the state of %s begins with %d of your files, without what looks like a secret in them (--no-state: without them)", s.m.Run.State, len(all))
 	}
 	return all, nil
 }

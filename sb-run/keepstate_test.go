@@ -78,8 +78,8 @@ func TestState(t *testing.T) {
 		return got
 	}
 	s.pack(".claude/a", "1", ".claude/.credentials.json", "x", ".claude/cache", "x")
-	run(seeded, 3).want(t, 3, "2 files of yours begin the state of mine")
-	run(".claude/a=1 "+merge, 0, "--no-state=false").want(t, 0, "!files of yours")
+	run(seeded, 3).want(t, 3, "the state of mine begins with 2 of your files")
+	run(".claude/a=1 "+merge, 0, "--no-state=false").want(t, 0, "!of your files")
 	run(merge, 0, "--no-state")
 	s.pack(".claude/b", "2", "../out", "x")
 	run(".claude/a=1 "+merge, 0).want(t, 0, `the state of mine is not kept, and is as it was before: "../out": it lies outside of what is kept`)

@@ -33,6 +33,7 @@ type options struct {
 	image     string
 	rebuild   bool
 	noState   bool
+	mcp       []string
 
 	tty, noTTY, interactive bool
 	terminal                string // "": the configuration's, or filter
@@ -93,6 +94,7 @@ func (o *options) flags(flags *pflag.FlagSet) *words {
 	flags.StringArrayVarP(&w.mounts, "mount", "v", nil, "share `HOST:GUEST[:ro]`, a directory, with the guest")
 	flags.StringVar(&o.image, "image", "", "run a profile in the image `REF` instead of its own")
 	flags.BoolVar(&o.rebuild, "rebuild", false, "make a profile's environment anew")
+	flags.StringArrayVar(&o.mcp, "mcp", nil, "give a profile's agent the MCP server `NAME`: filesystem, git, github, fetch …")
 	flags.BoolVar(&o.noState, "no-state", false, "begin without what earlier sandboxes of the profile left, and keep nothing")
 	flags.IntVar(&o.cpus, "cpus", 0, "give the machine `N` processors (default 2)")
 	flags.StringVar(&w.memory, "memory", "", "give the machine `SIZE` of memory (default 2g)")

@@ -54,8 +54,12 @@ func makePlan(e *ending, o *options, c *config) (*plan, error) {
 			return nil, err
 		}
 	}
-	if !isProfile && (o.image != "" || o.rebuild) {
-		return nil, say.Usage("--image and --rebuild are for profiles, and %s is none (there is: %s)", o.target, c.profileNames())
+	if !isProfile && (o.image != "" || o.rebuild || len(o.mcp) > 0 || o.noState) {
+		return nil, say.Usage("--image, --rebuild, --mcp and --no-state are for profiles, and %s is none (there is: %s)", o.target, c.profileNames())
+	}
+	p, servers, err := withMCP(p, o.mcp)
+	if err != nil {
+		return nil, err
 	}
 	m := &manifest.Manifest{Network: network(c, p)}
 	if err := addRules(m, o, c, p); err != nil {
@@ -94,6 +98,9 @@ func makePlan(e *ending, o *options, c *config) (*plan, error) {
 		m.Run.State = p.Name
 	}
 	err = addSecrets(m, o, c, p)
+	if err == nil {
+		err = addMCP(m, p, servers)
+	}
 	if err == nil {
 		err = expandFiles(m)
 	}

@@ -49,6 +49,12 @@ type Profile struct {
 
 	State State `toml:"state"`
 
+	// MCP are names of MCP servers, MCPServers others; MCPConfig is where its agent
+	// reads of them.
+	MCP        []string    `toml:"mcp"`
+	MCPServers []MCPServer `toml:"mcp-server"`
+	MCPConfig  MCPConfig   `toml:"mcp-config"`
+
 	Rules   manifest.Rules `toml:"rules"`
 	Network Network        `toml:"network"`
 
@@ -92,6 +98,9 @@ func (p *Profile) Check() error {
 		}
 	}
 	if err := p.State.check(); err != nil {
+		return err
+	}
+	if err := p.checkMCP(); err != nil {
 		return err
 	}
 	for i, f := range p.Files {
