@@ -25,6 +25,7 @@ be changed by one of your own with the same name.`, []say.Verb{
 		{Name: "show", Args: "NAME", Text: "print a profile", Run: agentsShow},
 		{Name: "edit", Args: "NAME", Text: "change a profile, or write a new one", Run: agentsEdit},
 		{Name: "rm", Args: "NAME", Text: "remove a profile of your own", Run: agentsRm},
+		{Name: "reset", Args: "NAME", Text: "remove what is kept of a profile's sandboxes", Run: agentsReset},
 		{Name: "cache", Args: "ls|rm", Text: "list or remove the environments that were built", Run: agentsCache},
 	}, args)
 }
@@ -63,11 +64,12 @@ type listedProfile struct {
 	Name  string `json:"name"`
 	From  string `json:"from,omitempty"` // the file; left out if it is built in
 	About string `json:"about,omitempty"`
+	State int64  `json:"state,omitempty"` // bytes of its state; left out if there is none
 	Error string `json:"error,omitempty"`
 }
 
 func agentsLs(args []string) error {
-	flags := say.Flags("sb-run agents ls", "[--json]", "Lists the profiles: their names, whose they are and what they are for.")
+	flags := say.Flags("sb-run agents ls", "[--json]", "Lists the profiles: their names, whose they are, how much state is kept of them and what they are for.")
 	asJSON := flags.Bool("json", false, "print JSON, an object a line")
 	if err := say.Parse(flags, args); err != nil {
 		return err
@@ -92,11 +94,18 @@ func agentsLs(args []string) error {
 		} else {
 			l.From, l.About = p.From, p.About
 		}
+		if l.State, err = stateSize(name); err != nil {
+			return err
+		}
 		if *asJSON {
 			lines.Encode(l)
 			continue
 		}
-		fmt.Fprintf(out, "%s\t%s\t%s\n", name, say.Safe(cmp.Or(l.From, "built in")), say.Safe(l.About))
+		state := "-"
+		if l.State > 0 {
+			state = fmt.Sprintf("%.1fM", float64(l.State)/(1<<20))
+		}
+		fmt.Fprintf(out, "%s\t%s\t%s\t%s\n", name, say.Safe(cmp.Or(l.From, "built in")), state, say.Safe(l.About))
 	}
 	if err := out.Flush(); err != nil {
 		return err

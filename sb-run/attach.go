@@ -56,6 +56,10 @@ func attach(args []string) error {
 	if c.TTY, err = terminal(*tty, *noTTY); err != nil {
 		return err
 	}
+	kept, err := beginState(m)
+	if err != nil {
+		return err
+	}
 	e, stop := newEnding()
 	defer stop()
 	catchSIGPIPE()
@@ -68,8 +72,11 @@ func attach(args []string) error {
 		return e.instead(err)
 	}
 	defer h.Close()
-	if err = prepareGuest(e.ctx, h, m, certificate); err == nil {
+	if err = prepareGuest(e.ctx, h, m, certificate, kept); err == nil {
 		err = runCommand(e.ctx, h, c, *screen == terminalRaw)
+		if kept != nil {
+			kept.keep(e.ctx, h)
+		}
 	}
 	var lost *streamEnd
 	if errors.As(err, &lost) {

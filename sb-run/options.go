@@ -35,6 +35,8 @@ type options struct {
 	cold      bool
 	image     string
 	rebuild   bool
+	noState   bool
+	mcp       []string
 
 	tty, noTTY, interactive bool
 	terminal                string // "": the configuration's, or filter
@@ -101,6 +103,8 @@ func (o *options) flags(flags *pflag.FlagSet) *words {
 	flags.StringArrayVar(&o.choices.Hide, "hide", nil, "do not show the guest `PATH` of the workspace")
 	flags.StringArrayVar(&o.choices.Private, "private", nil, "give the guest a directory of its own at `DIR` of the workspace, on its disk; auto: where a lock file says how to fill it")
 	flags.BoolVar(&o.shareHome, "share-home", false, "allow sharing your whole home directory; known files with keys are hidden")
+	flags.StringArrayVar(&o.mcp, "mcp", nil, "give a profile's agent the MCP server `NAME`: filesystem, git, github, fetch …")
+	flags.BoolVar(&o.noState, "no-state", false, "begin without what earlier sandboxes of the profile left, and keep nothing")
 	flags.IntVar(&o.cpus, "cpus", 0, "give the machine `N` processors (default 2)")
 	flags.StringVar(&w.memory, "memory", "", "give the machine `SIZE` of memory (default 2g)")
 	flags.StringVar(&w.disk, "disk", "", "let the machine's disk grow to `SIZE` (default 16g)")

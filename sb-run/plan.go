@@ -54,8 +54,12 @@ func makePlan(e *ending, o *options, c *config) (*plan, error) {
 			return nil, err
 		}
 	}
-	if !isProfile && (o.image != "" || o.rebuild) {
-		return nil, say.Usage("--image and --rebuild are for profiles, and %s is none (there is: %s)", o.target, c.profileNames())
+	if !isProfile && (o.image != "" || o.rebuild || len(o.mcp) > 0 || o.noState) {
+		return nil, say.Usage("--image, --rebuild, --mcp and --no-state are for profiles, and %s is none (there is: %s)", o.target, c.profileNames())
+	}
+	p, servers, err := withMCP(p, o.mcp)
+	if err != nil {
+		return nil, err
 	}
 	m := &manifest.Manifest{Network: network(c, p)}
 	if err := addRules(m, o, c, p); err != nil {
@@ -89,7 +93,18 @@ func makePlan(e *ending, o *options, c *config) (*plan, error) {
 		m.Machine.Base = im.Path
 	}
 	addCommand(m, o, p, im)
-	if err := addSecrets(m, o, c, p); err != nil {
+	m.Run.Files, m.Run.Startup = slices.Clone(p.Files), p.Startup
+	if len(p.State.Paths) > 0 && !o.noState {
+		m.Run.State = p.Name
+	}
+	err = addSecrets(m, o, c, p)
+	if err == nil {
+		err = addMCP(m, p, servers)
+	}
+	if err == nil {
+		err = expandFiles(m)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return &plan{m: m, name: o.target, ephemeral: true}, checkRun(m)
@@ -301,10 +316,8 @@ func checkRun(m *manifest.Manifest) error {
 			return say.Usage("the variable %s: its value %w", name, err)
 		}
 	}
-	for path, text := range m.Run.Files {
-		if err := checkText(path + text); err != nil {
-			return say.Usage("the file %s: it %w", path, err)
-		}
+	if err := checkProvision(m); err != nil {
+		return err
 	}
 	for _, s := range m.Shares {
 		if err := checkText(s.Host + s.Guest); err != nil {

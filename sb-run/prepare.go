@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"sb/lib/fd"
@@ -42,11 +40,11 @@ func takeGiven(c *config) (given []givenFD) {
 // started again has another certificate.
 func (r *runner) prepare(s *sandbox, h *session.Host) error {
 	if s.broker == nil {
-		return prepareGuest(r.ctx, h, r.plan.m, nil)
+		return prepareGuest(r.ctx, h, r.plan.m, nil, r.state)
 	}
 	select {
 	case certificate := <-s.broker.trusted:
-		if err := prepareGuest(r.ctx, h, r.plan.m, certificate); err != nil {
+		if err := prepareGuest(r.ctx, h, r.plan.m, certificate, r.state); err != nil {
 			return err
 		}
 	case <-time.After(partReadyTime):
@@ -58,7 +56,7 @@ func (r *runner) prepare(s *sandbox, h *session.Host) error {
 		for {
 			select {
 			case certificate := <-s.broker.trusted:
-				if err := prepareGuest(r.ctx, h, r.plan.m, certificate); err != nil && !r.ended() {
+				if err := trustInGuest(r.ctx, h, r.plan.m, certificate); err != nil && !r.ended() {
 					say.Warn("have the guest trust the new sb-broker: %v", err)
 				}
 			case <-r.ctx.Done():
@@ -71,20 +69,34 @@ func (r *runner) prepare(s *sandbox, h *session.Host) error {
 
 // prepareGuest prepares the guest, if there is something to prepare, and waits
 // until that is done.
-func prepareGuest(ctx context.Context, h *session.Host, m *manifest.Manifest, certificate []byte) error {
-	if len(certificate) == 0 && m.Run.MakeUser == "" && len(m.Run.Links) == 0 && len(m.Run.Files) == 0 {
-		return nil
-	}
-	files := map[string]string{}
-	for path, text := range m.Run.Files {
-		if rest, ok := strings.CutPrefix(path, "~/"); ok && strings.HasPrefix(m.Run.Env["HOME"], "/") {
-			path = filepath.Join(m.Run.Env["HOME"], rest)
+func prepareGuest(ctx context.Context, h *session.Host, m *manifest.Manifest, certificate []byte, s *agentState) error {
+	if len(certificate) > 0 || m.Run.MakeUser != "" || len(m.Run.Links) > 0 {
+		if err := trustInGuest(ctx, h, m, certificate); err != nil {
+			return err
 		}
-		files[path] = text
 	}
-	st, err := runInGuest(ctx, h, session.Command{User: m.Run.User, Prepare: &session.Prepare{MakeUser: m.Run.MakeUser, Links: m.Run.Links, Trust: string(certificate), Files: files}}, io.Discard, io.Discard)
+	if s != nil {
+		if err := s.bring(ctx, h); err != nil {
+			return err
+		}
+	}
+	if err := writeFiles(ctx, h, m); err != nil {
+		return err
+	}
+	return startUp(ctx, h, m)
+}
+
+// trustInGuest has the guest do what comes before any file, and again when there is
+// another certificate.
+func trustInGuest(ctx context.Context, h *session.Host, m *manifest.Manifest, certificate []byte) error {
+	st, err := runInGuest(ctx, h, session.Command{User: m.Run.User, Prepare: &session.Prepare{MakeUser: m.Run.MakeUser, Links: m.Run.Links, Trust: string(certificate)}}, io.Discard, io.Discard)
+	return guestFailed("prepare the guest", st, err)
+}
+
+// guestFailed is why something was not done in the guest.
+func guestFailed(what string, st session.Status, err error) error {
 	if err == nil && st.ExitCode() != 0 {
-		err = fmt.Errorf("prepare the guest: it says %.500q", st.Error)
+		err = fmt.Errorf("%s: it says %.500q", what, st.Error)
 	}
 	return err
 }
@@ -92,7 +104,7 @@ func prepareGuest(ctx context.Context, h *session.Host, m *manifest.Manifest, ce
 // runInGuest does something in the guest, without input, to its end.
 func runInGuest(ctx context.Context, h *session.Host, c session.Command, out, errs io.Writer) (session.Status, error) {
 	p, err := h.Start(c, out, errs)
-	if err == nil && c.Prepare == nil && !c.Export {
+	if err == nil && c.Prepare == nil && !c.Export && c.Pack == nil {
 		err = p.CloseStdin()
 	}
 	if err != nil {

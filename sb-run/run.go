@@ -60,12 +60,16 @@ func runTarget(args []string) error {
 	if err != nil {
 		return err
 	}
+	kept, err := beginState(plan.m)
+	if err != nil {
+		return err
+	}
 	catchSIGPIPE()
 	d, err := newRunDir(plan.name)
 	if err != nil {
 		return err
 	}
-	r := &runner{ending: e, dir: d, plan: plan, tools: found, tty: tty, raw: o.terminal == terminalRaw, showLog: o.showLog, recording: recordingOf(plan.m, o, c)}
+	r := &runner{ending: e, dir: d, plan: plan, tools: found, tty: tty, raw: o.terminal == terminalRaw, showLog: o.showLog, recording: recordingOf(plan.m, o, c), state: kept}
 	err = r.run()
 	if left := d.remove(); left != nil {
 		if say.Code(err) == say.CodeOK {
@@ -87,6 +91,7 @@ type runner struct {
 	showLog   bool
 	what      func(context.Context, *session.Host) error // what is done inside; nil: the plan's command
 	recording *recording                                 // nil: nothing is recorded
+	state     *agentState                                // nil: none is kept
 }
 
 // run returns the command's exit code as an error, as say.Exit makes it, or why
@@ -157,7 +162,11 @@ func (r *runner) inside(s *sandbox) error {
 	}
 	c := guestCommand(r.plan.m)
 	c.TTY = r.tty
-	return r.cause(runCommand(r.ctx, h, c, r.raw))
+	err = runCommand(r.ctx, h, c, r.raw)
+	if r.state != nil {
+		r.state.keep(r.ctx, h)
+	}
+	return r.cause(err)
 }
 
 // cause is why the stream ended, where that is what err says: the end of the

@@ -174,7 +174,7 @@ func addPlaceholders(m *manifest.Manifest, own map[string]string) {
 	maps.Copy(m.Run.Env, env)
 	addGit(m)
 	if token := account["codex"]; token != "" {
-		m.Run.Files = map[string]string{"~/.codex/auth.json": binding.CodexLogin(token, account["codex-account"])}
+		m.Run.Files = append(m.Run.Files, manifest.File{Path: "~/.codex/auth.json", Text: binding.CodexLogin(token, account["codex-account"]), Mode: "0600", Keep: true})
 	}
 }
 
@@ -213,7 +213,7 @@ func addGit(m *manifest.Manifest) {
 // run, wherever those it was printed with stand.
 func renewPlaceholders(m *manifest.Manifest) {
 	services := binding.BuiltIn()
-	fresh, old := map[string]string{}, []string{}
+	fresh, old, ends := map[string]string{}, []string{}, []string{}
 	for i := range m.Credentials {
 		b := &m.Credentials[i]
 		if fresh[b.Secret] == "" {
@@ -221,14 +221,16 @@ func renewPlaceholders(m *manifest.Manifest) {
 		}
 		if b.Placeholder != "" {
 			old = append(old, b.Placeholder, fresh[b.Secret])
+			ends = append(ends, keyTail(b.Placeholder), keyTail(fresh[b.Secret]))
 		}
 		b.Placeholder = fresh[b.Secret]
 	}
-	renew := strings.NewReplacer(old...)
-	for _, in := range []map[string]string{m.Run.Env, m.Run.Files} {
-		for k, v := range in {
-			in[k] = renew.Replace(v)
-		}
+	renew := strings.NewReplacer(append(old, ends...)...) // a whole one comes before its end
+	for k, v := range m.Run.Env {
+		m.Run.Env[k] = renew.Replace(v)
+	}
+	for i := range m.Run.Files {
+		m.Run.Files[i].Text = renew.Replace(m.Run.Files[i].Text)
 	}
 }
 

@@ -291,6 +291,10 @@ func (s *standIn) machine(ready *os.File) error {
 			s.prepare(sv)
 			return
 		}
+		if c.Unpack || c.Pack != nil {
+			s.archive(c, sv)
+			return
+		}
 		if end, ok := s.guest(c, sv); ok {
 			died <- end
 		}

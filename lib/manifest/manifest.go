@@ -77,7 +77,9 @@ type Run struct {
 	MakeUser string            `toml:"make_user,omitempty"` // the name that user, a number, gets where nobody has it; he may use sudo
 	Workdir  string            `toml:"workdir,omitempty"`   // absolute path in the guest; default /
 	Links    map[string]string `toml:"links,omitempty"`     // targets by path in the guest: made where there is nothing
-	Files    map[string]string `toml:"files,omitempty"`     // text by path in the guest, ~/ being the user's home: written where there is none
+	Files    []File            `toml:"file,omitempty"`
+	Startup  []Startup         `toml:"startup,omitempty"`
+	State    string            `toml:"state,omitempty"` // the profile whose state this has; empty: none is kept
 }
 
 // The bounds of a machine: below MinMemory the guest's kernel and base system
@@ -198,10 +200,8 @@ func (m *Manifest) check() (key string, err error) {
 			return "run.links", fmt.Errorf("%q is not an absolute path", path)
 		}
 	}
-	for path := range m.Run.Files {
-		if !cleanAbs(strings.TrimPrefix(path, "~")) {
-			return "run.files", fmt.Errorf("%q is neither an absolute path nor one that begins with ~/", path)
-		}
+	if key, err := m.Run.checkProvision(); err != nil {
+		return key, err
 	}
 	if !cleanAbs(m.Run.Workdir) {
 		return "run.workdir", fmt.Errorf("%q is not an absolute path", m.Run.Workdir)

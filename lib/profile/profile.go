@@ -43,6 +43,18 @@ type Profile struct {
 	Command []string          `toml:"command"`
 	Env     map[string]string `toml:"env"`
 
+	// Files are written at each start, and then Startup is run, before the command.
+	Files   []manifest.File    `toml:"file"`
+	Startup []manifest.Startup `toml:"startup"`
+
+	State State `toml:"state"`
+
+	// MCP are names of MCP servers, MCPServers others; MCPConfig is where its agent
+	// reads of them.
+	MCP        []string    `toml:"mcp"`
+	MCPServers []MCPServer `toml:"mcp-server"`
+	MCPConfig  MCPConfig   `toml:"mcp-config"`
+
 	Rules   manifest.Rules `toml:"rules"`
 	Network Network        `toml:"network"`
 
@@ -89,6 +101,22 @@ func (p *Profile) Check() error {
 	}
 	if err := p.Workspace.Check(); err != nil {
 		return fmt.Errorf("workspace: %w", err)
+	}
+	if err := p.State.check(); err != nil {
+		return err
+	}
+	if err := p.checkMCP(); err != nil {
+		return err
+	}
+	for i, f := range p.Files {
+		if err := f.Check(); err != nil {
+			return fmt.Errorf("file %d: %w", i+1, err)
+		}
+	}
+	for i, s := range p.Startup {
+		if err := s.Check(); err != nil {
+			return fmt.Errorf("startup %d: %w", i+1, err)
+		}
 	}
 	_, err := rule.Load(rule.Source{Origin: "rules", Allow: p.Rules.Allow, Deny: p.Rules.Deny})
 	return err

@@ -50,14 +50,33 @@ type Command struct {
 	// Export, if set, has the guest write its root file system to stdout, as a tar
 	// archive, instead of a command.
 	Export bool `json:"export,omitempty"`
+
+	// Unpack, if set, has the guest write the files of a tar archive, which it reads
+	// from stdin, instead of a command; Pack has it write such an archive to stdout.
+	// A relative name is below the home of User, which Env may set.
+	Unpack bool  `json:"unpack,omitempty"`
+	Pack   *Pack `json:"pack,omitempty"`
 }
+
+// Pack is what goes into an archive.
+type Pack struct {
+	Paths []string `json:"paths"`           // files and trees, relative to the home; what is not there is left out
+	Leave []string `json:"leave,omitempty"` // of them, those that stay: a path, or a pattern (path.Match) for the last name of one
+}
+
+// UnpackHow, as a record of an entry's (PAX), has a file that is there kept, or what
+// comes merged into it (RFC 7386).
+const (
+	UnpackHow   = "SB.how"
+	UnpackKeep  = "keep"
+	UnpackMerge = "merge"
+)
 
 // Prepare makes the guest ready for the commands that follow.
 type Prepare struct {
 	MakeUser string            `json:"make_user,omitempty"` // the name that the command's user gets where his number has none; he may use sudo
 	Links    map[string]string `json:"links,omitempty"`     // targets by path, made where there is nothing
 	Trust    string            `json:"trust,omitempty"`     // a certificate in PEM, added to those that the guest trusts
-	Files    map[string]string `json:"files,omitempty"`     // text by path, ~/ being the user's home: the user's own, written where there is none
 }
 
 // Where the guest keeps the certificate that it was told to trust, and a file with

@@ -29,17 +29,9 @@ const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 
 // run runs one command of the host's to its end.
 func (p *processes) run(c session.Command, sv *session.Served) {
-	if c.Prepare != nil {
+	if own := ownWork(c, sv); own != nil {
 		st := session.Status{}
-		if err := prepare(*c.Prepare, c.User); err != nil {
-			st = session.Status{Code: 1, Error: err.Error()}
-		}
-		sv.Exit(st)
-		return
-	}
-	if c.Export {
-		st := session.Status{}
-		if err := exportRoot(sv.Stdout()); err != nil {
+		if err := own(); err != nil {
 			st = session.Status{Code: 1, Error: err.Error()}
 		}
 		sv.Exit(st)
@@ -62,6 +54,21 @@ func (p *processes) run(c session.Command, sv *session.Served) {
 		st.Signal = int(ws.Signal())
 	}
 	sv.Exit(st)
+}
+
+// ownWork is what the guest itself is to do; nil: run a command.
+func ownWork(c session.Command, sv *session.Served) func() error {
+	switch {
+	case c.Prepare != nil:
+		return func() error { return prepare(*c.Prepare, c.User) }
+	case c.Export:
+		return func() error { return exportRoot(sv.Stdout()) }
+	case c.Unpack:
+		return func() error { return unpack(c, &stdin{sv: sv}, sv.Stderr()) }
+	case c.Pack != nil:
+		return func() error { return pack(c, sv.Stdout()) }
+	}
+	return nil
 }
 
 // running is a command and the host's side of its input and output.

@@ -11,12 +11,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"sb/lib/session"
 	"sb/sb-vm/guest/jks"
-
-	"golang.org/x/sys/unix"
 )
 
 // prepare makes the guest ready for what the host will run in it. Nothing of it is
@@ -42,11 +39,6 @@ func prepare(p session.Prepare, spec string) error {
 	for path, target := range p.Links {
 		if err := os.Symlink(target, path); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
-		}
-	}
-	for path, text := range p.Files {
-		if err := writeOwn(u, path, text); err != nil {
-			return fmt.Errorf("write %s: %w", path, err)
 		}
 	}
 	return nil
@@ -188,37 +180,4 @@ func addToJava(path, bundle string, certificate []byte) error {
 		return err
 	}
 	return replace(path, added)
-}
-
-// writeOwn writes a file of the user's, where there is none. Directories that it
-// needs are the user's too.
-func writeOwn(u user, path, text string) error {
-	if rest, ok := strings.CutPrefix(path, "~/"); ok {
-		path = filepath.Join(u.home, rest)
-	}
-	if err := makeOwnDir(u, filepath.Dir(path)); err != nil {
-		return err
-	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY|unix.O_NOFOLLOW, 0o600)
-	if errors.Is(err, fs.ErrExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(text)
-	return errors.Join(err, f.Chown(int(u.uid), int(u.gid)), f.Close())
-}
-
-func makeOwnDir(u user, dir string) error {
-	if _, err := os.Stat(dir); err == nil {
-		return nil
-	}
-	if err := makeOwnDir(u, filepath.Dir(dir)); err != nil {
-		return err
-	}
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return err
-	}
-	return os.Lchown(dir, int(u.uid), int(u.gid))
 }
