@@ -66,7 +66,9 @@ func runTarget(args []string) error {
 		return err
 	}
 	r := &runner{ending: e, dir: d, plan: plan, tools: found, tty: tty, raw: o.terminal == terminalRaw, showLog: o.showLog}
+	before := plan.lookBefore()
 	err = r.run()
+	before.tell()
 	if left := d.remove(); left != nil {
 		if say.Code(err) == say.CodeOK {
 			return left
