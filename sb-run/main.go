@@ -29,6 +29,8 @@ var verbs = []say.Verb{
 	{Name: "attach", Args: "--guest N [-- CMD…]", Text: "run a command in a machine by its guest stream", Run: attach},
 	{Name: "agents", Args: "ls|show|edit|rm|cache …", Text: "the profiles, as sb-run claude", Run: agents},
 	{Name: "why", Args: "[NAME] [--json]", Text: "what a sandbox was refused, and what would allow it", Run: why},
+	{Name: "init", Args: "[--profile NAME]", Text: "write a project file, .sb.toml", Run: initProject},
+	{Name: "trust", Args: "[--show] [DIR]", Text: "accept a project file as it is", Run: trust},
 	{Name: "secret", Args: "set|ls|check|rm|login …", Text: "keep the secrets that --secret gives to sandboxes", Run: secret},
 }
 
