@@ -30,6 +30,9 @@ var verbs = []say.Verb{
 	{Name: "agents", Args: "ls|show|edit|rm|cache …", Text: "the profiles, as sb-run claude", Run: agents},
 	{Name: "undo", Args: "ls|verify|diff|restore|prune …", Text: "show and put back what a run changed of its directory", Run: undoVerb},
 	{Name: "accept", Args: "[--show] [--workspace DIR]", Text: "take what sandboxes wrote for themselves, .git/config say", Run: accept},
+	{Name: "why", Args: "[NAME] [--json]", Text: "what a sandbox was refused, and what would allow it", Run: why},
+	{Name: "init", Args: "[--profile NAME]", Text: "write a project file, .sb.toml", Run: initProject},
+	{Name: "trust", Args: "[--show] [DIR]", Text: "accept a project file as it is", Run: trust},
 	{Name: "secret", Args: "set|ls|check|rm|login …", Text: "keep the secrets that --secret gives to sandboxes", Run: secret},
 }
 

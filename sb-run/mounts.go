@@ -120,6 +120,9 @@ func (p *plan) protect(t tools, target, config string) error {
 	if isManifest(target) {
 		paths = append(paths, target)
 	}
+	if p.project != nil {
+		paths = append(paths, p.project.path)
+	}
 	added, err := keep.Protect(p.m.Shares, paths...)
 	for _, path := range added {
 		say.Note("%s is read-only in the guest: sandboxes are run by it", path)

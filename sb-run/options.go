@@ -150,6 +150,14 @@ func (o *options) take(flags *pflag.FlagSet) error {
 	}
 	switch {
 	case len(args) == 0:
+		target, err := projectTarget()
+		if err != nil {
+			return err
+		}
+		if target != "" {
+			o.target = target
+			return nil
+		}
 		return say.WithHint(say.Usage("sb-run needs a target"), "sb-run shell runs a shell in this directory; sb-run --help tells more")
 	case len(args) > 1:
 		return say.WithHint(say.Usage("%q is one word too many", args[1]), "put the command behind --: sb-run %s -- %s", args[0], strings.Join(args[1:], " "))

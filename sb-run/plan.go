@@ -31,6 +31,7 @@ type plan struct {
 	ephemeral bool   // the disk is made for this run
 	given     []givenFD
 	roots     []string // files of authorities, for the broker
+	project   *project // nil: there is none
 }
 
 // makePlan turns the words of a call into a plan. It fetches what is missing.
@@ -44,6 +45,10 @@ func makePlan(e *ending, o *options, c *config) (*plan, error) {
 	p, err := c.profiles().Find(o.target)
 	isProfile := !errors.Is(err, profile.ErrUnknown)
 	ref := o.target
+	pr, perr := o.project(isProfile)
+	if perr != nil {
+		return nil, perr
+	}
 	switch {
 	case !isProfile:
 		p = &profile.Profile{}
@@ -79,6 +84,7 @@ func makePlan(e *ending, o *options, c *config) (*plan, error) {
 	m.Machine.CPUs = first(o.cpus, c.CPUs, manifest.DefaultCPUs)
 	m.Machine.Memory = first(o.memory, c.Memory, manifest.DefaultMemory)
 	m.Machine.DiskSize = first(o.disk, c.Disk, manifest.DefaultDisk)
+	pr.limit(m)
 	m.Machine.Accel = first(o.accel, "auto")
 	m.Machine.Cold = o.cold
 	m.Machine.Base = im.Path
@@ -107,7 +113,7 @@ func makePlan(e *ending, o *options, c *config) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &plan{m: m, name: o.target, ephemeral: true}, checkRun(m)
+	return &plan{m: m, name: o.target, ephemeral: true, project: pr}, checkRun(m)
 }
 
 // chooseImage is what a profile runs in: what the call says, or else what the

@@ -70,7 +70,9 @@ func runTarget(args []string) error {
 		return err
 	}
 	r := &runner{ending: e, dir: d, plan: plan, tools: found, tty: tty, raw: o.terminal == terminalRaw, showLog: o.showLog, recording: recordingOf(plan.m, o, c), state: kept}
+	before := plan.lookBefore()
 	err = r.run()
+	before.tell()
 	if left := d.remove(); left != nil {
 		if say.Code(err) == say.CodeOK {
 			return left

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestProject: a project file that nobody accepted narrows and does not widen; one
+// that was accepted does both, until it changes.
+func TestProject(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	file := filepath.Join(s.work, projectName)
+	text := "profile = \"shell\"\nimage = \"img\"\ncpus = 1\n[rules]\nallow = [\"a.example\"]\ndeny = [\"b.example\"]\n[workspace]\nread_only = true\n"
+	put := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	print := func() string {
+		r := s.run("img", "-w", ".", "--print")
+		r.want(t, 0)
+		return r.stdout + r.stderr
+	}
+	if got := print(); strings.Contains(got, "b.example") || strings.Contains(got, "read_only = true") || !strings.Contains(got, "cpus = 2") {
+		t.Errorf("control: %s", got)
+	}
+	put(text)
+	got := print()
+	if !strings.Contains(got, `deny = ["b.example"]`) || !strings.Contains(got, "cpus = 1") || !strings.Contains(got, "read_only = true") || strings.Contains(got, "a.example") || !strings.Contains(got, "is not accepted") {
+		t.Errorf("not accepted: %s", got)
+	}
+	s.run().want(t, 125, "is not accepted")
+	s.run("trust").want(t, 125, "nobody can be asked") // no terminal
+	s.run("trust", "--no-input").want(t, 125, "nobody can be asked")
+	accept(t, s, file)
+	if got := print(); !strings.Contains(got, `allow = ["a.example"]`) || strings.Contains(got, "is not accepted") {
+		t.Errorf("accepted: %s", got)
+	}
+	s.run("--print").want(t, 0) // the profile that it names
+	put(text + "# more\n")
+	if got := print(); strings.Contains(got, "a.example") {
+		t.Errorf("changed: %s", got)
+	}
+	for _, bad := range []string{"x = 1\n", "\xff", strings.Repeat("#", maxProject+1), "[rules]\ndeny = [\"-\"]\n", "profile = \"../x\"\n"} {
+		put(bad)
+		s.run("img", "-w", ".", "--print").want(t, 125, projectName)
+	}
+	os.Remove(file)
+	os.Symlink("/etc/passwd", file)
+	s.run("img", "-w", ".", "--print").want(t, 125, "a link is not followed")
+}
+
+// accept remembers a file as sb-run trust does when it is told yes.
+func accept(t *testing.T, s *stage, file string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(s.home, "config", "trusted")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	name := projectDigest(file, text)
+	if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestInit: a project file is written once, and is one.
+func TestInit(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.run("init").want(t, 0)
+	s.run("init").want(t, 125, "exists")
+	s.run("trust", "--show").want(t, 0, "is not accepted")
+	s.run("init", "--profile", "absent").want(t, 125)
+}
