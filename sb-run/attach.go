@@ -69,6 +69,9 @@ func attach(args []string) error {
 	}
 	defer h.Close()
 	if err = prepareGuest(e.ctx, h, m, certificate); err == nil {
+		err = makeClone(e.ctx, h, m)
+	}
+	if err == nil {
 		err = runCommand(e.ctx, h, c, *screen == terminalRaw)
 	}
 	var lost *streamEnd

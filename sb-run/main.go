@@ -28,6 +28,7 @@ var verbs = []say.Verb{
 	{Name: "pair", Args: "NAME=dgram|stream… -- CMD…", Text: "run a command with socket pairs to pass on", Run: pair},
 	{Name: "attach", Args: "--guest N [-- CMD…]", Text: "run a command in a machine by its guest stream", Run: attach},
 	{Name: "agents", Args: "ls|show|edit|rm|cache …", Text: "the profiles, as sb-run claude", Run: agents},
+	{Name: "fetch", Args: "[--ls] [NAME [BRANCH]]", Text: "bring the work of a sandbox's clone into its repository", Run: fetchWork},
 	{Name: "secret", Args: "set|ls|check|rm|login …", Text: "keep the secrets that --secret gives to sandboxes", Run: secret},
 }
 

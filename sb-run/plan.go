@@ -61,7 +61,7 @@ func makePlan(e *ending, o *options, c *config) (*plan, error) {
 	if err := addRules(m, o, c, p); err != nil {
 		return nil, err
 	}
-	if err := addShares(m, o, isProfile); err != nil {
+	if err := addShares(m, o, p, isProfile); err != nil {
 		return nil, err
 	}
 	kernel := findKernel(e)
@@ -237,18 +237,23 @@ func checkPool(m *manifest.Manifest) error {
 	return nil
 }
 
-// addShares shares the workspace, at its own path, and what the call mounts.
-func addShares(m *manifest.Manifest, o *options, isProfile bool) error {
+// addShares shares the workspace, at its own path, or has it cloned, and what the call mounts.
+func addShares(m *manifest.Manifest, o *options, p *profile.Profile, isProfile bool) error {
 	if o.workspace == "" && isProfile {
 		o.workspace = "."
 	}
+	if o.clone && o.workspace == "" {
+		return say.WithHint(say.Usage("--clone: an image has no workspace of its own"), "-w DIR names one")
+	}
 	if o.workspace != "" {
-		dir, err := shareable(o.workspace, true)
+		dir, err := shareable(o.workspace, !o.clone)
 		if err != nil {
 			return fmt.Errorf("--workspace: %w", err)
 		}
-		m.Shares = append(m.Shares, manifest.Share{Host: dir, Guest: dir})
-		m.Run.Workdir = dir
+		if err := addWorkspace(m, o, p, dir); err != nil {
+			return err
+		}
+		addGitFile(m)
 		if isProfile {
 			m.Run.Links = map[string]string{"/workspace": dir}
 		}
@@ -269,6 +274,9 @@ func addCommand(m *manifest.Manifest, o *options, p *profile.Profile, im *image)
 		m.Run.Command = append(append([]string(nil), im.Config.Entrypoint...), o.command...)
 	}
 	m.Run.Env = im.env()
+	if m.Run.Files[gitFile] != "" {
+		m.Run.Env["GIT_CONFIG_SYSTEM"] = gitFile
+	}
 	maps.Copy(m.Run.Env, p.Env)
 	maps.Copy(m.Run.Env, o.env)
 	if p.User != "" && o.user == "" {

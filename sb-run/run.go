@@ -10,6 +10,7 @@ import (
 	"sb/lib/fd"
 	"sb/lib/say"
 	"sb/lib/session"
+	"sb/sb-run/repo"
 )
 
 // runTarget runs a sandbox: plan, start, command, end.
@@ -85,6 +86,7 @@ type runner struct {
 	tty     bool
 	raw     bool // terminals are written to unfiltered
 	showLog bool
+	before  *repo.Repo                                 // what the guest clones, as it was before
 	what    func(context.Context, *session.Host) error // what is done inside; nil: the plan's command
 }
 
@@ -101,6 +103,12 @@ func (r *runner) run() error {
 	}
 	if m.Machine.Console == "" {
 		m.Machine.Console = r.dir.file("console.log")
+	}
+	if m.Run.Clone != nil {
+		var err error
+		if r.before, err = cloned(m); err != nil {
+			return err
+		}
 	}
 	if err := r.dir.writeManifest(m); err != nil {
 		return err
@@ -141,9 +149,16 @@ func (r *runner) inside(s *sandbox) error {
 	if err := r.prepare(s, h); err != nil {
 		return r.cause(err)
 	}
+	if err := makeClone(r.ctx, h, r.plan.m); err != nil {
+		return r.cause(err)
+	}
 	c := guestCommand(r.plan.m)
 	c.TTY = r.tty
-	return r.cause(runCommand(r.ctx, h, c, r.raw))
+	err = runCommand(r.ctx, h, c, r.raw)
+	if isExit(err) || err == nil {
+		r.keepWork(h)
+	}
+	return r.cause(err)
 }
 
 // cause is why the stream ended, where that is what err says: the end of the

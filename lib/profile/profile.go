@@ -46,6 +46,9 @@ type Profile struct {
 	Rules   manifest.Rules `toml:"rules"`
 	Network Network        `toml:"network"`
 
+	// Instructions are for the agent, in a clone: a user's own tree is not written to.
+	Instructions manifest.Instructions `toml:"instructions"`
+
 	// Secrets are given as by --secret. Those of TrySecrets are where the user keeps
 	// them; the first that is there counts.
 	Secrets    []string `toml:"secrets"`
@@ -84,6 +87,9 @@ func (p *Profile) Check() error {
 		if name == "" || strings.ContainsAny(name, "=\x00") {
 			return fmt.Errorf("env: %q is no name of a variable", name)
 		}
+	}
+	if err := p.Instructions.Check(); err != nil {
+		return fmt.Errorf("instructions: %w", err)
 	}
 	_, err := rule.Load(rule.Source{Origin: "rules", Allow: p.Rules.Allow, Deny: p.Rules.Deny})
 	return err

@@ -57,7 +57,7 @@ type Prepare struct {
 	MakeUser string            `json:"make_user,omitempty"` // the name that the command's user gets where his number has none; he may use sudo
 	Links    map[string]string `json:"links,omitempty"`     // targets by path, made where there is nothing
 	Trust    string            `json:"trust,omitempty"`     // a certificate in PEM, added to those that the guest trusts
-	Files    map[string]string `json:"files,omitempty"`     // text by path, ~/ being the user's home: the user's own, written where there is none
+	Files    map[string]string `json:"files,omitempty"`     // text by path, ~/ being the user's home: written where there is none; in his home his own, else root's
 }
 
 // Where the guest keeps the certificate that it was told to trust, and a file with

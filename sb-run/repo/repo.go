@@ -80,6 +80,15 @@ func Find(dir string) (*Repo, error) {
 	}
 }
 
+// At reads a git directory, a real path, by itself.
+func At(dir string) (*Repo, error) {
+	r := &Repo{Common: dir}
+	if err := r.read(dir); err != nil {
+		return nil, fmt.Errorf("read the repository %s: %w", dir, err)
+	}
+	return r, nil
+}
+
 // elsewhere follows a .git that is a file to the git directory of this tree: of a
 // linked worktree, or of a submodule. It must point back, or a file that anybody
 // wrote would say which repository of the user's the guest is shown.

@@ -191,10 +191,15 @@ func addToJava(path, bundle string, certificate []byte) error {
 }
 
 // writeOwn writes a file of the user's, where there is none. Directories that it
-// needs are the user's too.
+// needs are the user's too. One that is not in his home is root's, for everybody.
 func writeOwn(u user, path, text string) error {
 	if rest, ok := strings.CutPrefix(path, "~/"); ok {
 		path = filepath.Join(u.home, rest)
+	} else if !strings.HasPrefix(path, u.home+"/") {
+		if _, err := os.Lstat(path); err == nil {
+			return nil
+		}
+		return replace(path, []byte(text))
 	}
 	if err := makeOwnDir(u, filepath.Dir(path)); err != nil {
 		return err
