@@ -9,7 +9,6 @@ import (
 	"net"
 	"strings"
 
-	"sb/lib/fd"
 	"sb/lib/manifest"
 	"sb/lib/profile"
 	"sb/lib/say"
@@ -175,16 +174,8 @@ func takeWork(ctx context.Context, h *session.Host, m *manifest.Manifest, before
 	} else if st.ExitCode() != 0 {
 		say.Warn("what is not committed in the clone is not kept: the guest says %.300q", strings.Join(said.lines(), "; "))
 	}
-	near, far, err := fd.Pair("upload-pack", fd.Stream)
-	if err != nil {
-		return 0, err
-	}
+	near, conn := net.Pipe()
 	defer near.Close()
-	conn, err := net.FileConn(far)
-	far.Close()
-	if err != nil {
-		return 0, err
-	}
 	defer conn.Close()
 	p, err := h.Start(session.Command{Args: []string{"git", "-c", "safe.directory=*", "upload-pack", "--strict", m.Run.Clone.Dir + "/.git"}, Env: env, User: m.Run.User}, conn, said)
 	if err != nil {

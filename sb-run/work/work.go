@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -153,10 +154,17 @@ const limited = `ulimit -v "$1" 2>/dev/null; shift; exec "$@"`
 // fetch has git fetch the branches from a stream of so many bytes at most, and checks
 // all that comes.
 func fetch(ctx context.Context, dir string, guest io.ReadWriter, most int64) error {
-	near, far, err := fd.Pair("upload-pack", fd.Stream)
+	end, far, err := fd.Pair("upload-pack", fd.Stream)
 	if err != nil {
 		return err
 	}
+	defer far.Close()
+	near, err := net.FileConn(end) // to close it while it is read
+	end.Close()
+	if err != nil {
+		return err
+	}
+	defer near.Close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	cmd := command(ctx, dir,
@@ -182,8 +190,6 @@ func fetch(ctx context.Context, dir string, guest io.ReadWriter, most int64) err
 		near.Close() // git has all that it wants, or gave up
 	}()
 	_, err = run(cmd, "")
-	far.Close()
-	near.Close()
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
