@@ -38,7 +38,7 @@ func (s *stage) pack(words ...string) {
 // brought are the files that the last guest was sent, as NAME=TEXT.
 func (s *stage) brought() string {
 	var all []string
-	for _, u := range noted[unpacked](s, "unpacked") {
+	for _, u := range s.unpacked() {
 		all = append(all, u.Name+"="+u.Text)
 	}
 	os.Remove(filepath.Join(s.dir, "unpacked"))

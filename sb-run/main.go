@@ -33,6 +33,7 @@ var verbs = []say.Verb{
 	{Name: "why", Args: "[NAME] [--json]", Text: "what a sandbox was refused, and what would allow it", Run: why},
 	{Name: "init", Args: "[--profile NAME]", Text: "write a project file, .sb.toml", Run: initProject},
 	{Name: "trust", Args: "[--show] [DIR]", Text: "accept a project file as it is", Run: trust},
+	{Name: "fetch", Args: "[--ls] [NAME [BRANCH]]", Text: "bring the work of a sandbox's clone into its repository", Run: fetchWork},
 	{Name: "secret", Args: "set|ls|check|rm|login …", Text: "keep the secrets that --secret gives to sandboxes", Run: secret},
 }
 

@@ -143,7 +143,7 @@ func TestFirstStart(t *testing.T) {
 	}
 	m := s.printed("claude")
 	key := m.Run.Env["ANTHROPIC_API_KEY"]
-	if len(key) < 30 || !strings.Contains(m.Run.Files[0].Text, `"approved":["`+key[len(key)-20:]+`"]`) {
+	if len(key) < 30 || !strings.Contains(m.Run.Files[1].Text, `"approved":["`+key[len(key)-20:]+`"]`) {
 		t.Errorf("the placeholder %s is not in %+v", key, m.Run.Files)
 	}
 	// A manifest that was printed is run with another placeholder.
@@ -156,7 +156,7 @@ func TestFirstStart(t *testing.T) {
 	}
 	again := s.printed("p.toml")
 	other := again.Run.Env["ANTHROPIC_API_KEY"]
-	if other == key || !strings.Contains(again.Run.Files[0].Text, `"approved":["`+other[len(other)-20:]+`"]`) {
+	if other == key || !strings.Contains(again.Run.Files[1].Text, `"approved":["`+other[len(other)-20:]+`"]`) {
 		t.Errorf("another placeholder %s is not in %+v", other, again.Run.Files)
 	}
 }

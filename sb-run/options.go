@@ -23,6 +23,7 @@ type options struct {
 	secrets   []string
 	env       map[string]string
 	workspace string // "": the profile's default
+	clone     bool
 	workdir   string
 	mounts    []manifest.Share
 	choices   profile.Workspace
@@ -94,6 +95,7 @@ func (o *options) flags(flags *pflag.FlagSet) *words {
 	flags.StringArrayVarP(&w.env, "env", "e", nil, "set `NAME[=VALUE]` in the guest; without a value, to the one here")
 	flags.StringArrayVar(&w.envFiles, "env-file", nil, "read variables from `FILE`, one NAME[=VALUE] a line")
 	flags.StringVarP(&o.workspace, "workspace", "w", "", "share `DIR` with the guest, at the same path, and start there; a profile shares the current directory")
+	flags.BoolVar(&o.clone, "clone", false, "have the guest work in a clone of the workspace's git repository, which it sees read-only")
 	flags.StringVar(&o.workdir, "workdir", "", "start the command in `DIR` of the guest")
 	flags.StringArrayVarP(&w.mounts, "mount", "v", nil, "share `HOST:GUEST[:ro|:copy]`, a directory, with the guest; a copy is its own")
 	flags.StringVar(&o.image, "image", "", "run a profile in the image `REF` instead of its own")

@@ -99,7 +99,7 @@ func makePlan(e *ending, o *options, c *config) (*plan, error) {
 		m.Machine.Base = im.Path
 	}
 	addCommand(m, o, p, im)
-	m.Run.Files, m.Run.Startup = slices.Clone(p.Files), p.Startup
+	m.Run.Files, m.Run.Startup = append(m.Run.Files, p.Files...), p.Startup
 	if len(p.State.Paths) > 0 && !o.noState {
 		m.Run.State = p.Name
 	}
@@ -258,31 +258,6 @@ func checkPool(m *manifest.Manifest) error {
 	return nil
 }
 
-// addShares shares the workspace, at its own path, and what the call mounts.
-func addShares(m *manifest.Manifest, o *options, c *config, p *profile.Profile, isProfile bool) error {
-	if o.workspace == "" && isProfile {
-		o.workspace = "."
-	}
-	if o.workspace != "" {
-		s := manifest.Share{Host: o.workspace}
-		if err := setHost(&s, o.shareHome); err != nil {
-			return fmt.Errorf("--workspace: %w", err)
-		}
-		s.Guest = s.Host
-		guardWorkspace(&s, o.choices.Join(p.Workspace, c.Workspace))
-		m.Shares = append(m.Shares, s)
-		m.Run.Workdir = s.Host
-		if isProfile {
-			m.Run.Links = map[string]string{"/workspace": s.Host}
-		}
-		o.workspace = s.Host
-	} else if o.choices.Any() {
-		return say.WithHint(say.Usage("--protect, --no-protect, --hide and --private are about a workspace, and this sandbox has none"), "name one with --workspace DIR")
-	}
-	m.Shares = append(m.Shares, o.mounts...)
-	return arrange(m.Shares)
-}
-
 // addCommand decides what runs in the guest, as whom and where.
 func addCommand(m *manifest.Manifest, o *options, p *profile.Profile, im *image) {
 	m.Run.Command = o.command
@@ -295,6 +270,9 @@ func addCommand(m *manifest.Manifest, o *options, p *profile.Profile, im *image)
 		m.Run.Command = append(append([]string(nil), im.Config.Entrypoint...), o.command...)
 	}
 	m.Run.Env = im.env()
+	if slices.ContainsFunc(m.Run.Files, func(f manifest.File) bool { return f.Path == gitFile }) {
+		m.Run.Env["GIT_CONFIG_SYSTEM"] = gitFile
+	}
 	maps.Copy(m.Run.Env, p.Env)
 	maps.Copy(m.Run.Env, o.env)
 	if p.User != "" && o.user == "" {

@@ -164,7 +164,7 @@ func TestProfile(t *testing.T) {
 	if !slices.Equal(m.Run.Command, []string{"/bin/bash"}) || m.Run.Workdir != s.work {
 		t.Errorf("%q in %s", m.Run.Command, m.Run.Workdir)
 	}
-	if !maps.Equal(m.Run.Env, map[string]string{"PATH": "/p", "A": "flag", "B": "here"}) {
+	if !maps.Equal(m.Run.Env, map[string]string{"PATH": "/p", "A": "flag", "B": "here", "GIT_CONFIG_SYSTEM": gitFile}) {
 		t.Errorf("variables %q", m.Run.Env)
 	}
 	if len(m.Shares) != 1 || m.Shares[0].Host != s.work || m.Shares[0].Guest != s.work || m.Shares[0].ReadOnly {

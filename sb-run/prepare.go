@@ -83,6 +83,9 @@ func prepareGuest(ctx context.Context, h *session.Host, m *manifest.Manifest, ce
 	if err := writeFiles(ctx, h, m); err != nil {
 		return err
 	}
+	if err := makeClone(ctx, h, m); err != nil {
+		return err
+	}
 	return startUp(ctx, h, m)
 }
 

@@ -165,7 +165,7 @@ func (o *options) project(isProfile bool) (*project, error) {
 	if o.workspace == "" && !isProfile {
 		return nil, nil
 	}
-	dir, err := shareable(first(o.workspace, "."), true)
+	dir, err := realDirectory(first(o.workspace, "."))
 	if err != nil {
 		return nil, fmt.Errorf("--workspace: %w", err)
 	}

@@ -36,7 +36,7 @@ func TestProject(t *testing.T) {
 	s.run().want(t, 125, "is not accepted")
 	s.run("trust").want(t, 125, "nobody can be asked") // no terminal
 	s.run("trust", "--no-input").want(t, 125, "nobody can be asked")
-	accept(t, s, file)
+	trusted(t, s, file)
 	if got := print(); !strings.Contains(got, `allow = ["a.example"]`) || strings.Contains(got, "is not accepted") {
 		t.Errorf("accepted: %s", got)
 	}
@@ -55,7 +55,7 @@ func TestProject(t *testing.T) {
 }
 
 // accept remembers a file as sb-run trust does when it is told yes.
-func accept(t *testing.T, s *stage, file string) {
+func trusted(t *testing.T, s *stage, file string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil {

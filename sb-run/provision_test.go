@@ -18,6 +18,11 @@ import (
 // unpacked is an entry of an archive that a guest was sent.
 type unpacked struct{ Name, How, Text, Link string }
 
+// unpacked is what guests were sent, but for git's file, which is the same in all.
+func (s *stage) unpacked() []unpacked {
+	return slices.DeleteFunc(noted[unpacked](s, "unpacked"), func(u unpacked) bool { return u.Name == gitFile })
+}
+
 // archive keeps what is to be unpacked, and hands over the file packed beside it.
 func (s *standIn) archive(c session.Command, sv *session.Served) {
 	if c.Pack != nil {
@@ -105,7 +110,7 @@ func TestProvision(t *testing.T) {
 			t.Errorf("%s: the startup commands wrote %q", target, got.stdout)
 		}
 		want := []unpacked{{"a b", "0644", "$HOME \"x\" `y`", ""}, {"/usr/local/bin/tool", "0755", "#!/bin/sh\n", ""}, {"/big", "0644", long, ""}}
-		if all := noted[unpacked](s, "unpacked"); !slices.Equal(all, want) {
+		if all := s.unpacked(); !slices.Equal(all, want) {
 			t.Errorf("%s: unpacked %.300v", target, all)
 		}
 		if target == "mine" {

@@ -10,6 +10,7 @@ import (
 	"sb/lib/fd"
 	"sb/lib/say"
 	"sb/lib/session"
+	"sb/sb-run/repo"
 )
 
 // runTarget runs a sandbox: plan, start, command, end.
@@ -94,6 +95,7 @@ type runner struct {
 	what      func(context.Context, *session.Host) error // what is done inside; nil: the plan's command
 	recording *recording                                 // nil: nothing is recorded
 	state     *agentState                                // nil: none is kept
+	before    *repo.Repo                                 // what the guest clones, as it was before
 }
 
 // run returns the command's exit code as an error, as say.Exit makes it, or why
@@ -118,6 +120,12 @@ func (r *runner) run() error {
 	}
 	if err := r.dir.makeShadows(m); err != nil {
 		return err
+	}
+	if m.Run.Clone != nil {
+		var err error
+		if r.before, err = cloned(m); err != nil {
+			return err
+		}
 	}
 	if err := r.dir.writeManifest(m); err != nil {
 		return err
@@ -167,6 +175,9 @@ func (r *runner) inside(s *sandbox) error {
 	err = runCommand(r.ctx, h, c, r.raw)
 	if r.state != nil {
 		r.state.keep(r.ctx, h)
+	}
+	if isExit(err) || err == nil {
+		r.keepWork(h)
 	}
 	return r.cause(err)
 }

@@ -192,21 +192,33 @@ func trustVariables() map[string]string {
 	return env
 }
 
-// addGit has git present the placeholder to hosts that take it with a user's name.
+// addGit has git present the placeholder to hosts that take it with a user's name, and
+// go there by HTTPS where a remote says SSH; and gh know the one repository there is.
 func addGit(m *manifest.Manifest) {
-	n, _ := strconv.Atoi(m.Run.Env["GIT_CONFIG_COUNT"])
 	for _, b := range m.Credentials {
 		user, ok := strings.CutPrefix(b.Format, "Basic ")
 		if !ok {
 			continue
 		}
 		for _, host := range b.Hosts {
-			m.Run.Env[fmt.Sprintf("GIT_CONFIG_KEY_%d", n)] = "credential.https://" + host + ".helper"
-			m.Run.Env[fmt.Sprintf("GIT_CONFIG_VALUE_%d", n)] = fmt.Sprintf(`!f() { test "$1" = get && echo username=%s && echo password=%s; }; f`, user, b.Placeholder)
-			n++
-			m.Run.Env["GIT_CONFIG_COUNT"] = strconv.Itoa(n)
+			setGit(m, "credential.https://"+host+".helper", fmt.Sprintf(`!f() { test "$1" = get && echo username=%s && echo password=%s; }; f`, user, b.Placeholder))
+			setGit(m, "url.https://"+host+"/.insteadOf", "git@"+host+":")
+			setGit(m, "url.https://"+host+"/.insteadOf", "ssh://git@"+host+"/")
 		}
 	}
+	for _, b := range m.Credentials {
+		if _, set := m.Run.Env["GH_REPO"]; b.GraphQL != "" && !set {
+			m.Run.Env["GH_REPO"] = b.GraphQL
+		}
+	}
+}
+
+// setGit adds an entry to those that git takes from its environment.
+func setGit(m *manifest.Manifest, key, value string) {
+	n, _ := strconv.Atoi(m.Run.Env["GIT_CONFIG_COUNT"])
+	m.Run.Env[fmt.Sprintf("GIT_CONFIG_KEY_%d", n)] = key
+	m.Run.Env[fmt.Sprintf("GIT_CONFIG_VALUE_%d", n)] = value
+	m.Run.Env["GIT_CONFIG_COUNT"] = strconv.Itoa(n + 1)
 }
 
 // renewPlaceholders gives a manifest that is run as it stands placeholders of this

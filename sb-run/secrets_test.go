@@ -385,14 +385,17 @@ func TestSecretFromDescriptor(t *testing.T) {
 	}
 }
 
-// TestGitPlaceholder: git is told what to present, in configuration of the
-// environment that joins what is there.
+// TestGitPlaceholder: git is told what to present, and to go by HTTPS where it can, in
+// configuration of the environment that joins what is there; gh is told the repository.
 func TestGitPlaceholder(t *testing.T) {
 	t.Parallel()
-	m := &manifest.Manifest{Credentials: []binding.Binding{{Secret: "g", Hosts: []string{"git.example"}, Format: "Basic me", Placeholder: "P"}}}
+	m := &manifest.Manifest{Credentials: []binding.Binding{{Secret: "g", Hosts: []string{"git.example"}, Format: "Basic me", Placeholder: "P"}, {Secret: "g", GraphQL: "o/r"}}}
 	m.Run.Env = map[string]string{"GIT_CONFIG_COUNT": "1"}
 	addGit(m)
-	if m.Run.Env["GIT_CONFIG_COUNT"] != "2" || m.Run.Env["GIT_CONFIG_KEY_1"] != "credential.https://git.example.helper" || !strings.Contains(m.Run.Env["GIT_CONFIG_VALUE_1"], "username=me && echo password=P") {
+	if m.Run.Env["GIT_CONFIG_VALUE_2"] != "git@git.example:" || m.Run.Env["GIT_CONFIG_KEY_3"] != "url.https://git.example/.insteadOf" || m.Run.Env["GIT_CONFIG_VALUE_3"] != "ssh://git@git.example/" || m.Run.Env["GH_REPO"] != "o/r" {
+		t.Errorf("variables %v", m.Run.Env)
+	}
+	if m.Run.Env["GIT_CONFIG_COUNT"] != "4" || m.Run.Env["GIT_CONFIG_KEY_1"] != "credential.https://git.example.helper" || !strings.Contains(m.Run.Env["GIT_CONFIG_VALUE_1"], "username=me && echo password=P") {
 		t.Errorf("variables %v", m.Run.Env)
 	}
 }

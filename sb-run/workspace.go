@@ -11,6 +11,29 @@ import (
 	"sb/lib/say"
 )
 
+// addShares shares the workspace, at its own path, or has it cloned, and what the call mounts.
+func addShares(m *manifest.Manifest, o *options, c *config, p *profile.Profile, isProfile bool) error {
+	if o.workspace == "" && isProfile {
+		o.workspace = "."
+	}
+	if o.clone && o.workspace == "" {
+		return say.WithHint(say.Usage("--clone: an image has no workspace of its own"), "-w DIR names one")
+	}
+	if o.workspace != "" {
+		if err := addWorkspace(m, o, c, p); err != nil {
+			return err
+		}
+		addGitFile(m)
+		if isProfile {
+			m.Run.Links = map[string]string{"/workspace": o.workspace}
+		}
+	} else if o.choices.Any() {
+		return say.WithHint(say.Usage("--protect, --no-protect, --hide and --private are about a workspace, and this sandbox has none"), "name one with --workspace DIR")
+	}
+	m.Shares = append(m.Shares, o.mounts...)
+	return arrange(m.Shares)
+}
+
 // guarded is a path of the workspace that a program of the host acts on by itself
 // when its user enters or opens the directory, or works in it as always.
 type guarded struct {

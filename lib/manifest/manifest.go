@@ -10,8 +10,10 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -80,6 +82,64 @@ type Run struct {
 	Files    []File            `toml:"file,omitempty"`
 	Startup  []Startup         `toml:"startup,omitempty"`
 	State    string            `toml:"state,omitempty"` // the profile whose state this has; empty: none is kept
+	Clone    *Clone            `toml:"clone,omitempty"`
+}
+
+// Clone is a clone that the guest makes of a repository, before its command. Only the
+// share of Source says which one that is on the host.
+type Clone struct {
+	Source string `toml:"source"`           // where the guest sees it: a git directory, or with Copy a tree
+	Dir    string `toml:"dir"`              // the clone's own place in the guest
+	Copy   bool   `toml:"copy,omitempty"`   // it has no commit: the tree is copied
+	Branch string `toml:"branch,omitempty"` // what is checked out; empty: Commit
+	Commit string `toml:"commit,omitempty"` // that of the branch, or what is checked out without one
+	Format string `toml:"format"`           // of its objects: sha1 or sha256
+	Origin string `toml:"origin,omitempty"` // the address of its remote
+	Name   string `toml:"name,omitempty"`   // user.name of the repository itself
+	Email  string `toml:"email,omitempty"`  // user.email
+
+	Instructions Instructions `toml:"instructions,omitempty"`
+}
+
+// Instructions are a file for the agent, written into a clone that has none by its name.
+type Instructions struct {
+	File string `toml:"file"` // a path within the clone
+	Text string `toml:"text"`
+}
+
+// MaxInstructions is what instructions have at most: bytes. They go to the guest as a
+// variable of a command.
+const MaxInstructions = 32 << 10
+
+// Check says what of them cannot be.
+func (i Instructions) Check() error {
+	switch low := strings.ToLower(i.File); {
+	case i.File == "" && i.Text == "":
+		return nil
+	case i.File == "" || i.Text == "":
+		return errors.New("both file and text are to be set")
+	case !fs.ValidPath(i.File) || i.File == "." || strings.ContainsAny(i.File, "\n\x00*?[\\!#") || strings.HasPrefix(i.File, "-") || low == ".git" || strings.HasPrefix(low, ".git/"):
+		return fmt.Errorf("file: %q is no path of a file within a repository, such as AGENTS.md", i.File)
+	case len(i.Text) > MaxInstructions:
+		return fmt.Errorf("text: it has %d bytes, at most %d", len(i.Text), MaxInstructions)
+	}
+	return nil
+}
+
+func (c *Clone) check() error {
+	switch {
+	case !cleanAbs(c.Source) || !cleanAbs(c.Dir) || c.Dir == "/":
+		return errors.New("source and dir must be absolute paths, and dir none of the root")
+	case GuestsOwn(c.Dir) != "":
+		return fmt.Errorf("%s is the guest's own", c.Dir)
+	case c.Format != "sha1" && c.Format != "sha256":
+		return fmt.Errorf("format: %q is neither sha1 nor sha256", c.Format)
+	case c.Branch == "" && c.Commit == "" && !c.Copy:
+		return errors.New("neither a branch nor a commit is named")
+	case strings.HasPrefix(c.Branch, "-") || strings.Trim(c.Commit, "0123456789abcdef") != "":
+		return errors.New("the branch or the commit is none")
+	}
+	return c.Instructions.Check()
 }
 
 // The bounds of a machine: below MinMemory the guest's kernel and base system
@@ -202,6 +262,11 @@ func (m *Manifest) check() (key string, err error) {
 	}
 	if key, err := m.Run.checkProvision(); err != nil {
 		return key, err
+	}
+	if m.Run.Clone != nil {
+		if err := m.Run.Clone.check(); err != nil {
+			return "run.clone", err
+		}
 	}
 	if !cleanAbs(m.Run.Workdir) {
 		return "run.workdir", fmt.Errorf("%q is not an absolute path", m.Run.Workdir)

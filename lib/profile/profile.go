@@ -60,6 +60,9 @@ type Profile struct {
 
 	Workspace Workspace `toml:"workspace"`
 
+	// Instructions are for the agent, in a clone: a user's own tree is not written to.
+	Instructions manifest.Instructions `toml:"instructions"`
+
 	// Secrets are given as by --secret. Those of TrySecrets are where the user keeps
 	// them; the first that is there counts.
 	Secrets    []string `toml:"secrets"`
@@ -117,6 +120,9 @@ func (p *Profile) Check() error {
 		if err := s.Check(); err != nil {
 			return fmt.Errorf("startup %d: %w", i+1, err)
 		}
+	}
+	if err := p.Instructions.Check(); err != nil {
+		return fmt.Errorf("instructions: %w", err)
 	}
 	_, err := rule.Load(rule.Source{Origin: "rules", Allow: p.Rules.Allow, Deny: p.Rules.Deny})
 	return err

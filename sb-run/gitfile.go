@@ -1,0 +1,35 @@
+package main
+
+import (
+	"strings"
+
+	"sb/lib/manifest"
+	"sb/sb-run/repo"
+)
+
+// gitFile takes the place of git's system-wide configuration in the guest: what is set
+// in a repository there, or by the guest's user, counts before it.
+const gitFile = "/etc/sb/gitconfig"
+
+// addGitFile has git inside be as at home: it knows the user by name and address, and
+// nothing else of his configuration. All users of a guest are one to the host, so git
+// need not guard one from another's repositories.
+func addGitFile(m *manifest.Manifest) {
+	var text strings.Builder
+	text.WriteString("[include]\n\tpath = /etc/gitconfig\n[safe]\n\tdirectory = *\n")
+	name, email := repo.User()
+	if name != "" || email != "" {
+		text.WriteString("[user]\n")
+	}
+	for _, e := range [][2]string{{"name", name}, {"email", email}} {
+		if e[1] != "" && checkText(e[1]) == nil {
+			text.WriteString("\t" + e[0] + " = " + quoteGit(e[1]) + "\n")
+		}
+	}
+	m.Run.Files = append(m.Run.Files, manifest.File{Path: gitFile, Text: text.String()})
+}
+
+// quoteGit writes a value as git-config(1) reads it.
+func quoteGit(value string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\t", `\t`).Replace(value) + `"`
+}

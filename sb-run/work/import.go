@@ -1,0 +1,101 @@
+package work
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"sb/lib/say"
+)
+
+// Imported is a branch that came into the user's repository.
+type Imported struct {
+	Ref string // refs/remotes/sb/NAME/BRANCH
+	ID  string
+}
+
+// Import puts the work of a run into the repository that it is of, as
+// refs/remotes/sb/NAME/*: one branch, or all if only is "". Objects and these names are
+// all that changes there. It returns the git directory too.
+func (d Dir) Import(ctx context.Context, name, only string) (to string, done []Imported, err error) {
+	dir := d.path(name)
+	text, err := os.ReadFile(filepath.Join(dir, from))
+	if err != nil {
+		return "", nil, say.WithHint(fmt.Errorf("there is no work of %s", name), "sb-run fetch --ls lists what is kept")
+	}
+	to = strings.TrimSpace(string(text))
+	all, err := branches(ctx, dir)
+	if err != nil {
+		return "", nil, err
+	}
+	var names []string
+	for _, b := range all {
+		names = append(names, b.name)
+	}
+	if only != "" {
+		i := slices.Index(names, only)
+		if i < 0 {
+			return "", nil, fmt.Errorf("the work of %s has no branch %s (there is: %s)", name, only, strings.Join(names, ", "))
+		}
+		all = all[i : i+1]
+	}
+	if err := objects(ctx, dir, to, all); err != nil {
+		return "", nil, fmt.Errorf("put the objects into %s: %w", to, err)
+	}
+	var orders strings.Builder
+	for _, b := range all {
+		done = append(done, Imported{"refs/remotes/sb/" + name + "/" + b.name, b.id})
+		fmt.Fprintf(&orders, "update %s %s\n", done[len(done)-1].Ref, b.id)
+	}
+	cmd := command(ctx, to, "-c", "core.hooksPath=/dev/null", "update-ref", "--stdin")
+	if _, err := run(cmd, orders.String()); err != nil {
+		return "", nil, fmt.Errorf("name the branches in %s: %w", to, err)
+	}
+	return to, done, nil
+}
+
+// objects puts what the branches need into the user's repository. The configuration is
+// that of ours: his repository is a directory of objects here.
+func objects(ctx context.Context, dir, to string, all []branch) error {
+	var tips strings.Builder
+	for _, b := range all {
+		tips.WriteString(b.id + "\n")
+	}
+	if _, err := git(ctx, dir, "", "rev-parse", "-q", "--verify", base); err == nil {
+		tips.WriteString("^" + base + "\n")
+	}
+	inTheirs := "GIT_OBJECT_DIRECTORY=" + filepath.Join(to, "objects")
+	take := command(ctx, dir, "index-pack", "--strict", "--stdin")
+	take.Env = append(take.Env, inTheirs)
+	pack := command(ctx, dir, "pack-objects", "-q", "--revs", "--stdout", "--delta-base-offset")
+	pack.Stdin = strings.NewReader(tips.String())
+	said := &last{}
+	pack.Stderr = said
+	r, err := pack.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	take.Stdin = r
+	if err := pack.Start(); err != nil {
+		return err
+	}
+	took := &last{}
+	take.Stderr = took
+	err = take.Run()
+	if perr := pack.Wait(); perr != nil {
+		return fmt.Errorf("git pack-objects: %w: %s", perr, say.Safe(said.String()))
+	}
+	if err != nil {
+		return fmt.Errorf("git index-pack: %w: %s", err, say.Safe(took.String()))
+	}
+	check := command(ctx, dir, "rev-list", "--objects", "--quiet", "--stdin")
+	check.Env = append(check.Env, inTheirs)
+	if _, err := run(check, tips.String()); err != nil {
+		return errors.Join(errors.New("something that they need is not there any more"), err)
+	}
+	return nil
+}
