@@ -188,9 +188,7 @@ func manifestPlan(o *options, c *config) (*plan, error) {
 	); err != nil {
 		return nil, err
 	}
-	if len(o.command) > 0 {
-		m.Run.Command = o.command
-	}
+	m.Run.Command = called(m.Run.Command, o.command)
 	m.Machine.Cold = m.Machine.Cold || o.cold
 	if err := manifestSecrets(m, o); err != nil {
 		return nil, err
@@ -260,12 +258,9 @@ func checkPool(m *manifest.Manifest) error {
 
 // addCommand decides what runs in the guest, as whom and where.
 func addCommand(m *manifest.Manifest, o *options, p *profile.Profile, im *image) {
-	m.Run.Command = o.command
-	if len(o.command) == 0 {
-		m.Run.Command = p.Command
-		if len(p.Command) == 0 {
-			m.Run.Command = append(append([]string(nil), im.Config.Entrypoint...), im.Config.Cmd...)
-		}
+	m.Run.Command = called(p.Command, o.command)
+	if len(m.Run.Command) == 0 {
+		m.Run.Command = append(append([]string(nil), im.Config.Entrypoint...), im.Config.Cmd...)
 	} else if len(p.Command) == 0 && len(im.Config.Entrypoint) > 0 {
 		m.Run.Command = append(append([]string(nil), im.Config.Entrypoint...), o.command...)
 	}
@@ -282,6 +277,15 @@ func addCommand(m *manifest.Manifest, o *options, p *profile.Profile, im *image)
 	// An image may name it in any form; the guest's paths are Unix paths.
 	m.Run.Workdir = path.Clean("/" + first(o.workdir, m.Run.Workdir, im.Config.WorkingDir))
 	owner(m)
+}
+
+// called is what a call with these words runs: words that begin with a flag are for
+// the command that is there, sb-run claude -- --continue; others take its place.
+func called(command, words []string) []string {
+	if len(words) == 0 || len(command) > 0 && strings.HasPrefix(words[0], "-") {
+		return append(slices.Clone(command), words...)
+	}
+	return words
 }
 
 // checkRun refuses what cannot reach the guest, before a machine is booted for

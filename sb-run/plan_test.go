@@ -345,3 +345,21 @@ func TestIncomplete(t *testing.T) {
 	write("rules.allow = [\"a.example\"]\nmachine.base = \"" + m.Base + "\"\nrun.command = [\"true\"]\n")
 	s.run(file).want(t, 0)
 }
+
+// TestCalled: words that begin with a flag are the profile's command's, others replace it.
+func TestCalled(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		command, words []string
+		want           string
+	}{
+		{[]string{"claude", "--yes"}, nil, "claude --yes"},
+		{[]string{"claude", "--yes"}, []string{"-p", "do it"}, "claude --yes -p do it"},
+		{[]string{"claude", "--yes"}, []string{"ls", "-l"}, "ls -l"},
+		{nil, []string{"-p"}, "-p"},
+	} {
+		if got := strings.Join(called(c.command, c.words), " "); got != c.want {
+			t.Errorf("%q with %q runs %q", c.command, c.words, got)
+		}
+	}
+}
