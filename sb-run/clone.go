@@ -35,7 +35,7 @@ func addWorkspace(m *manifest.Manifest, o *options, c *config, p *profile.Profil
 	}
 	s.Guest, m.Run.Workdir, o.workspace = s.Host, s.Host, s.Host
 	if o.clone {
-		return addClone(m, o, p)
+		return addClone(m, o, c, p)
 	}
 	guardWorkspace(&s, o.choices.Join(p.Workspace, c.Workspace))
 	m.Shares = append(m.Shares, s)
@@ -45,7 +45,7 @@ func addWorkspace(m *manifest.Manifest, o *options, c *config, p *profile.Profil
 	return nil
 }
 
-func addClone(m *manifest.Manifest, o *options, p *profile.Profile) error {
+func addClone(m *manifest.Manifest, o *options, c *config, p *profile.Profile) error {
 	if o.choices.Any() {
 		return say.Usage("--protect, --no-protect, --hide and --private are about a workspace that is shared, and with --clone none is")
 	}
@@ -62,7 +62,14 @@ func addClone(m *manifest.Manifest, o *options, p *profile.Profile) error {
 			return fmt.Errorf("--clone: %w", err)
 		}
 	}
-	m.Shares = append(m.Shares, manifest.Share{Host: source, Guest: cloneSource, ReadOnly: true})
+	hide := p.Workspace.Join(c.Workspace).Hide
+	s := manifest.Share{Host: source, Guest: cloneSource, ReadOnly: true}
+	if r.Empty {
+		s.Hidden = hide
+	} else if len(hide) > 0 {
+		say.Warn("%s is to be hidden: what is committed of it is in the clone all the same", strings.Join(hide, ", "))
+	}
+	m.Shares = append(m.Shares, s)
 	m.Run.Clone = &manifest.Clone{Source: cloneSource, Dir: r.Top, Copy: r.Empty, Branch: r.Branch, Commit: r.Commit, Format: r.Format,
 		Origin: r.Origin, Name: r.Name, Email: r.Email, Instructions: p.Instructions}
 	sayClone(r)

@@ -30,6 +30,15 @@ func workspaceDir(workspace string) (string, error) {
 	return dirs.Ensure(filepath.Join(all, hex.EncodeToString(sum[:8])))
 }
 
+// useWorkspaceDir is workspaceDir for a run.
+func useWorkspaceDir(workspace string) (string, error) {
+	dir, err := workspaceDir(workspace)
+	if err != nil {
+		return "", err
+	}
+	return dir, os.WriteFile(filepath.Join(dir, "workspace"), []byte(workspace), 0o600)
+}
+
 // enter says where another run works in a directory that this one can write, too.
 // The locks are held as long as the run directory is.
 func (d *runDir) enter(m *manifest.Manifest) error {
@@ -37,7 +46,7 @@ func (d *runDir) enter(m *manifest.Manifest) error {
 		if s.ReadOnly || s.Copy {
 			continue
 		}
-		dir, err := workspaceDir(s.Host)
+		dir, err := useWorkspaceDir(s.Host)
 		if err != nil {
 			return err
 		}
@@ -52,9 +61,6 @@ func (d *runDir) enter(m *manifest.Manifest) error {
 			return err
 		}
 		d.entered = append(d.entered, f)
-		if err := os.WriteFile(filepath.Join(dir, "workspace"), []byte(s.Host), 0o600); err != nil {
-			return err
-		}
 	}
 	return nil
 }

@@ -116,12 +116,14 @@ func realDirectory(dir string) (string, error) {
 // sandboxes by: the tools, the target if it is a manifest, and the configuration
 // where it is a link.
 func (p *plan) protect(t tools, target, config string) error {
+	if p.project != nil { // its page says so
+		if _, err := keep.Protect(p.m.Shares, p.project.path); err != nil {
+			return err
+		}
+	}
 	paths := append(t.dirs(), config)
 	if isManifest(target) {
 		paths = append(paths, target)
-	}
-	if p.project != nil {
-		paths = append(paths, p.project.path)
 	}
 	added, err := keep.Protect(p.m.Shares, paths...)
 	for _, path := range added {

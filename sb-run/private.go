@@ -20,7 +20,7 @@ func (r *runner) keepPrivate(m *manifest.Manifest) error {
 		if len(s.Private) == 0 || m.Machine.Kept != "" {
 			continue
 		}
-		dir, err := workspaceDir(s.Host)
+		dir, err := useWorkspaceDir(s.Host)
 		if err != nil {
 			return err
 		}

@@ -29,8 +29,8 @@ const projectName = ".sb.toml"
 const maxProject = 64 << 10
 
 // project is a project file. Whoever wrote it need not be the user, so until he
-// has accepted it as it is only what narrows holds: Rules.Deny, Workspace.ReadOnly
-// and the sizes, which are ceilings in either case.
+// has accepted it as it is only what narrows holds: Rules.Deny, Workspace and the
+// sizes, which are ceilings in either case.
 type project struct {
 	Profile string         `toml:"profile"` // what sb-run without a target runs
 	Image   string         `toml:"image"`
@@ -38,7 +38,9 @@ type project struct {
 	Secrets []string       `toml:"secrets"`
 
 	Workspace struct {
-		ReadOnly bool `toml:"read_only"`
+		ReadOnly bool     `toml:"read_only"`
+		Protect  []string `toml:"protect"` // as --protect, below the file's directory
+		Hide     []string `toml:"hide"`    // as --hide
 	} `toml:"workspace"`
 
 	CPUs   int           `toml:"cpus"`
@@ -132,6 +134,10 @@ func (p *project) check() error {
 			return fmt.Errorf("%s: %w", p.path, err)
 		}
 	}
+	w := profile.Workspace{Protect: p.Workspace.Protect, Hide: p.Workspace.Hide}
+	if err := w.Check(); err != nil {
+		return fmt.Errorf("%s: workspace: %w", p.path, err)
+	}
 	_, err := rule.Load(rule.Source{Origin: p.path, Allow: p.Rules.Allow, Deny: p.Rules.Deny})
 	return err
 }
@@ -187,27 +193,6 @@ func projectTarget() (string, error) {
 		return "", say.WithHint(fmt.Errorf("%s names a profile to run, and is not accepted", p.path), "sb-run trust shows it and accepts it, or name a target: sb-run %s", p.Profile)
 	}
 	return p.Profile, nil
-}
-
-// limit narrows a machine and its shares.
-func (p *project) limit(m *manifest.Manifest) {
-	if p == nil {
-		return
-	}
-	if p.CPUs > 0 {
-		m.Machine.CPUs = min(m.Machine.CPUs, p.CPUs)
-	}
-	if p.Memory > 0 {
-		m.Machine.Memory = min(m.Machine.Memory, p.Memory)
-	}
-	if p.Disk > 0 {
-		m.Machine.DiskSize = min(m.Machine.DiskSize, p.Disk)
-	}
-	for i := range m.Shares {
-		if p.Workspace.ReadOnly && m.Shares[i].Host == m.Run.Workdir {
-			m.Shares[i].ReadOnly = true
-		}
-	}
 }
 
 // trustFile is where it is remembered that a file was accepted: by its place and

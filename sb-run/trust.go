@@ -34,12 +34,8 @@ func trust(args []string) error {
 	for line := range strings.Lines(string(p.text)) {
 		fmt.Println(say.Safe(strings.TrimRight(line, "\r\n")))
 	}
-	if p.accepted {
-		say.Note("%s is accepted", p.path)
-		return nil
-	}
-	if *show {
-		say.Note("%s is not accepted", p.path)
+	p.say()
+	if p.accepted || *show {
 		return nil
 	}
 	if *noInput || !term.IsTerminal(int(os.Stdin.Fd())) {
@@ -57,6 +53,29 @@ func trust(args []string) error {
 	return err
 }
 
+// say says whether a file is accepted, and what that widens.
+func (p *project) say() {
+	is := "is not accepted"
+	if p.accepted {
+		is = "is accepted"
+	}
+	say.Note("%s %s", p.path, is)
+	var wide []string
+	for _, w := range []struct {
+		does string
+		what []string
+	}{{"allows", p.Rules.Allow}, {"gives the secrets", p.Secrets}, {"has profiles run in the image", []string{p.Image}}, {"is run as the profile", []string{p.Profile}}} {
+		if words := strings.Join(w.what, ", "); words != "" {
+			wide = append(wide, w.does+" "+words)
+		}
+	}
+	if len(wide) == 0 {
+		say.Note("it narrows, which holds in any case")
+	} else {
+		say.Note("accepted, it %s", strings.Join(wide, ", "))
+	}
+}
+
 const projectText = `# What sandboxes of this directory are: sb-run(1), PROJECT FILE.
 # Until you accept it (sb-run trust) only what narrows holds.
 
@@ -72,6 +91,8 @@ deny = []
 
 [workspace]
 # read_only = true
+# protect = ["Makefile"]   # read-only in the guest
+# hide = [".env*"]         # not there in the guest
 `
 
 // initProject writes a project file.

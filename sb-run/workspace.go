@@ -59,6 +59,7 @@ var guardedPaths = []guarded{
 	{"/.git/worktrees/*/commondir", "as .git/commondir, for a worktree elsewhere", true},
 	{"/.git/worktrees/*/config.worktree", "as .git/config, for a worktree elsewhere", true},
 	{"/.git/worktrees/*/config.worktree.lock", "as .git/config.lock", true},
+	{".sb.toml", "sb-run goes by it in the directory and below", false},
 	{".envrc", "direnv runs it on entering its directory", false},
 	{"/mise.toml", "mise runs its hooks on entering the directory", false},
 	{"/.mise.toml", "as mise.toml", false},

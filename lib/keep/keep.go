@@ -44,7 +44,7 @@ func Refuse(host string, writable bool, ours []string, hidden ...string) error {
 			continue
 		}
 		for _, name := range names(dir) {
-			if rel, in := below(name, host); in && !slices.Contains(hidden, "/"+escape(rel)) {
+			if rel, in := below(name, host); in && !slices.Contains(hidden, "/"+Escape(rel)) {
 				return say.WithHint(fmt.Errorf("the guest could replace %s, a directory of sb's own that is found through it", dir),
 					"share a directory without it, or set SB_HOME to one outside")
 			}
@@ -69,7 +69,7 @@ func Protect(shares []manifest.Share, paths ...string) (added []string, err erro
 					return nil, say.WithHint(fmt.Errorf("share %s: what sandboxes are made of is found in it (%s), and the guest could replace that", s.Host, path),
 						"share another directory, or this one read-only")
 				}
-				if pattern := "/" + escape(rel); in && !slices.Contains(s.Protected, pattern) {
+				if pattern := "/" + Escape(rel); in && !slices.Contains(s.Protected, pattern) {
 					s.Protected = append(s.Protected[:len(s.Protected):len(s.Protected)], pattern)
 					added = append(added, name)
 				}
@@ -85,7 +85,7 @@ func Hide(s *manifest.Share, paths ...string) {
 	for _, path := range paths {
 		for _, name := range names(path) {
 			rel, in := below(name, s.Host)
-			if pattern := "/" + escape(rel); in && rel != "" && !slices.Contains(s.Hidden, pattern) {
+			if pattern := "/" + Escape(rel); in && rel != "" && !slices.Contains(s.Hidden, pattern) {
 				s.Hidden = append(s.Hidden, pattern)
 			}
 		}
@@ -105,8 +105,8 @@ func Inside(shares []manifest.Share, path string) (host string, ok bool) {
 	return "", false
 }
 
-// escape makes a path a pattern that matches it alone.
-func escape(path string) string {
+// Escape makes a path a pattern that matches it alone.
+func Escape(path string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
 }
 
