@@ -100,6 +100,24 @@ func pending(host, dir string) (all []offer, err error) {
 	return all, nil
 }
 
+// sayOffered says what sandboxes of a workspace wrote for themselves and the next one
+// begins with, though the tree was put back.
+func sayOffered(workspace string) {
+	dir, err := workspaceDir(workspace)
+	if err != nil {
+		return
+	}
+	files, err := pending(workspace, dir)
+	if err != nil || len(files) == 0 {
+		return // accept tells what is wrong
+	}
+	var paths []string
+	for _, f := range files {
+		paths = append(paths, f.path)
+	}
+	say.Note("the next sandbox still begins with what the last one wrote for itself, %s: sb-run accept --drop forgets that", strings.Join(paths, ", "))
+}
+
 // print prints the difference, the sandbox's bytes safe for a terminal.
 func (f offer) print(w io.Writer) {
 	mode := ""

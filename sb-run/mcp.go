@@ -20,7 +20,7 @@ func withMCP(p *profile.Profile, names []string) (*profile.Profile, []profile.MC
 		return nil, nil, say.Usage("--mcp: %w", err)
 	}
 	if len(servers) > 0 && p.MCPConfig.Path == "" {
-		return nil, nil, say.WithHint(say.Usage("--mcp: the profile %s says no place where its agent reads which MCP servers there are", p.Name), "[mcp-config] of a profile is that place")
+		return nil, nil, say.WithHint(say.Usage("--mcp: the profile %s says no place where an agent of it reads which MCP servers there are", p.Name), "claude and most others say one; [mcp-config] of a profile is that place")
 	}
 	with := *p
 	with.Install, with.Rules.Allow = slices.Clone(p.Install), slices.Clone(p.Rules.Allow)

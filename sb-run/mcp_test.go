@@ -85,7 +85,7 @@ func TestMCP(t *testing.T) {
 	s.run("mine", "--print").want(t, 0, "the MCP server own has no KEY: the sandbox has no variable KEY")
 	s.run("mine", "--mcp", "nosuch").want(t, 125, `--mcp: "nosuch" is no MCP server (there is: own, filesystem, `)
 	s.run("img", "--mcp", "git").want(t, 125, "--image, --rebuild, --mcp and --no-state are for profiles, and img is none")
-	s.run("pi", "--mcp", "git").want(t, 125, "--mcp: the profile pi says no place where its agent reads which MCP servers there are")
+	s.run("pi", "--mcp", "git").want(t, 125, "--mcp: the profile pi says no place where an agent of it reads which MCP servers there are")
 	if err := os.WriteFile(filepath.Join(s.work, "m.toml"), []byte("machine.base = \"/b\"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -108,7 +108,7 @@ func TestProjectNarrows(t *testing.T) {
 		t.Errorf("read-only: %+v", got)
 	}
 	s.run("img", "-w", ".", "--private", "none", "--print").want(t, 125, "the private directory none cannot be made in it")
-	s.run("img", "-w", ".", "--undo", "--", "true").want(t, 0, "nothing is recorded: the guest can write no working directory")
+	s.run("img", "-w", ".", "--undo", "--", "true").want(t, 0, "nothing is recorded: the guest cannot write the working directory")
 }
 
 // TestProjectClone: of a clone the denies and limits of a project file hold. What is

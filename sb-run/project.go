@@ -155,7 +155,7 @@ func (p *project) into(o *options, isProfile bool) {
 	o.rules.Deny = append(o.rules.Deny, p.Rules.Deny...)
 	if !p.accepted {
 		if p.widens() {
-			say.Note("%s is not accepted: its denies and limits hold, what it allows, its secrets, image and profile do not (sb-run trust)", p.path)
+			say.Note("%s is not accepted: where it narrows it holds; what it allows, its secrets, image and profile do not count (sb-run trust shows it, and asks)", p.path)
 		}
 		return
 	}

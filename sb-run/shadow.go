@@ -74,7 +74,8 @@ func resume(s *manifest.Share) error {
 	return nil
 }
 
-// keepShadows keeps what the guest wrote and is not on the host so, and says it.
+// keepShadows keeps what the guest wrote and is not on the host so, and says what of
+// it an earlier one had not written.
 func keepShadows(m *manifest.Manifest, run string) {
 	for _, s := range m.Shares {
 		if filepath.Dir(s.Shadow) != run {
@@ -99,6 +100,10 @@ func keepShadow(s manifest.Share) (wrote []string, err error) {
 	if err != nil {
 		return nil, err
 	}
+	before, err := readOffers(filepath.Join(dir, "files"))
+	if err != nil {
+		return nil, err
+	}
 	for _, sub := range []string{"files", "was"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
 			return nil, err
@@ -109,7 +114,9 @@ func keepShadow(s manifest.Share) (wrote []string, err error) {
 	differs := map[string]bool{} // a directory is kept whole: the next guest finds it so
 	for _, f := range files {
 		if digest(s.Host, f.path) != digestOf(f.text, f.mode) {
-			wrote = append(wrote, f.path)
+			if !slices.ContainsFunc(before, func(b offered) bool { return b.path == f.path && digestOf(b.text, b.mode) == digestOf(f.text, f.mode) }) {
+				wrote = append(wrote, f.path)
+			}
 			differs[entryOf(f.path)] = true
 		}
 	}

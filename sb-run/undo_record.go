@@ -73,7 +73,7 @@ func recordingOf(m *manifest.Manifest, o *options, c *config) *recording {
 	}
 	if r.tree == "" {
 		if o.undo {
-			say.Note("nothing is recorded: the guest can write no working directory")
+			say.Note("nothing is recorded: the guest cannot write the working directory")
 		}
 		return nil
 	}

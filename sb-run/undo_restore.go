@@ -62,6 +62,7 @@ are.`)
 	plan = undo.MakePlan(r, now, paths, *all)
 	left, err := s.Restore(ctx, plan)
 	printPlanned(plan, false, left)
+	sayOffered(r.Tree)
 	limitRecords(s, now, c.Records.limits()) // not before: the record may be the oldest
 	if err != nil {
 		return fmt.Errorf("restore %s: %w", r.Tree, err)
@@ -102,7 +103,7 @@ func printPlanned(p *undo.Plan, dry bool, left []undo.Left) {
 	if len(p.Stays) > 0 {
 		say.Note("%d that are new since stay, %s first: --all removes them", len(p.Stays), p.Stays[0].Path)
 	}
-	if n == 0 && len(left) == 0 {
+	if n == 0 && len(left)+len(p.Stays)+len(p.Unknown) == 0 {
 		say.Note("nothing to restore: it is as it was")
 	}
 }

@@ -52,8 +52,13 @@ func why(args []string) error {
 		}
 	}
 	all := r.list()
+	of := sandboxOf(files[1])
 	if len(all) == 0 {
+		say.Note("%s was refused nothing", of)
 		return say.Exit(1)
+	}
+	if flags.NArg() == 0 {
+		say.Note("what %s was refused, the newest sandbox:", of)
 	}
 	return writeWhy(os.Stdout, all, *asJSON)
 }
@@ -77,6 +82,14 @@ func whyLogs(name string) ([]string, error) {
 		return nil, errors.New("find what was refused: no sandbox has run yet")
 	}
 	return []string{found + ".1", found}, nil
+}
+
+// sandboxOf is the name of the sandbox that a log is of.
+func sandboxOf(log string) string {
+	if name := filepath.Base(log); name != "audit.log" {
+		return strings.TrimSuffix(name, ".log")
+	}
+	return filepath.Base(filepath.Dir(log))
 }
 
 // newestWhy is the file that was written last of those that the patterns match.

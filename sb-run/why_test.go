@@ -35,6 +35,7 @@ func TestWhy(t *testing.T) {
 	}
 	put("x-1.log", whyLog)
 	got := s.run("why")
+	got.want(t, 0, "what x-1 was refused, the newest sandbox:")
 	want := "b.example 7× sni-denied  (--allow b.example)\na.example 3× no-allow-rule  (--allow a.example)\nsni-denied: "
 	if got.code != 0 || !strings.HasPrefix(got.stdout, want) || strings.Contains(got.stdout, "c.example") || strings.Contains(got.stdout, "frame") {
 		t.Errorf("%d, %q", got.code, got.stdout)
@@ -44,8 +45,10 @@ func TestWhy(t *testing.T) {
 		t.Errorf("%d, %q", got.code, got.stdout)
 	}
 	put("quiet-1.log", "2026-08-26T06:21:28.120Z allow tcp c.example 192.0.2.1:80 allow-rule c.example\n")
-	if got := s.run("why", "quiet-1"); got.code != 1 || got.stdout != "" {
-		t.Errorf("%d, %q", got.code, got.stdout)
+	got = s.run("why", "quiet-1")
+	got.want(t, 1, "quiet-1 was refused nothing")
+	if got.stdout != "" {
+		t.Errorf("%q", got.stdout)
 	}
 	s.run("why", "absent-1").want(t, 125, "no such sandbox")
 	s.run("why", "../x").want(t, 125, "no name of a sandbox")

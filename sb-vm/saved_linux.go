@@ -132,7 +132,7 @@ func (q *qemu) makeSaved(ctx context.Context, store *template.Store, inputs []te
 	case !errors.Is(why, fs.ErrNotExist):
 		say.Note("the saved machine is not used, it is saved anew: %v", why)
 	case other != "":
-		say.Note("the machine boots and is saved anew: its %s is not that of the saved one", other)
+		say.Note("the machine boots and is saved anew: the saved one has another %s", other)
 	default:
 		say.Note("the first machine of its kind boots, and is saved: the next ones start from memory")
 	}

@@ -59,7 +59,7 @@ func TestTemplateRefused(t *testing.T) {
 		{"the kernel is another", func() error {
 			all, _ := filepath.Glob(filepath.Join(own, "*", "vmlinux"))
 			return os.Chtimes(all[0], time.Now(), time.Now())
-		}, "the machine boots and is saved anew: its kernel is not that of the saved one"},
+		}, "the machine boots and is saved anew: the saved one has another kernel"},
 		{"QEMU is another", func() error {
 			for _, dir := range savedOnes(templates) { // the old kernel's too
 				os.RemoveAll(dir)
@@ -67,7 +67,7 @@ func TestTemplateRefused(t *testing.T) {
 			once(t, env, "--", "true")
 			return olderQEMU(theOne(t, templates))
 		},
-			"the machine boots and is saved anew: its QEMU is not that of the saved one"},
+			"the machine boots and is saved anew: the saved one has another QEMU"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			claim(t, "template", "bad-input")
