@@ -99,7 +99,7 @@ func trustInGuest(ctx context.Context, h *session.Host, m *manifest.Manifest, ce
 // guestFailed is why something was not done in the guest.
 func guestFailed(what string, st session.Status, err error) error {
 	if err == nil && st.ExitCode() != 0 {
-		err = fmt.Errorf("%s: it says %.500q", what, st.Error)
+		err = fmt.Errorf("%s: it ends with %d and says %.500q", what, st.ExitCode(), st.Error)
 	}
 	return err
 }
