@@ -67,15 +67,21 @@ func attach(args []string) error {
 	if err != nil {
 		return err
 	}
-	h, err := openSession(e.ctx, f)
+	last := e.ctx
+	if kept != nil {
+		var done func()
+		last, done = e.lasting()
+		defer done()
+	}
+	h, err := openSession(e.ctx, last, f)
 	if err != nil {
 		return e.instead(err)
 	}
 	defer h.Close()
 	if err = prepareGuest(e.ctx, h, m, certificate, kept); err == nil {
-		err = runCommand(e.ctx, h, c, *screen == terminalRaw)
+		err = runCommand(e.ctx, last, h, c, *screen == terminalRaw)
 		if kept != nil {
-			kept.keep(e.ctx, h)
+			kept.keep(last, h)
 		}
 	}
 	var lost *streamEnd
@@ -98,16 +104,18 @@ type streamEnd struct{ error }
 func (e *streamEnd) Unwrap() error { return e.error }
 
 // openSession takes the guest stream, which it takes over, and waits until the
-// guest answers. The end of ctx closes it: a guest that reads nothing must not
-// be waited for.
-func openSession(ctx context.Context, f *os.File) (*session.Host, error) {
+// guest answers. The end of ctx closes it until then, that of last from then on: a
+// guest that reads nothing must not be waited for.
+func openSession(ctx, last context.Context, f *os.File) (*session.Host, error) {
 	defer f.Close()
 	conn, err := net.FileConn(f)
 	if err != nil {
 		return nil, fmt.Errorf("open the guest stream: %w", err)
 	}
-	context.AfterFunc(ctx, func() { conn.Close() })
+	answered := context.AfterFunc(ctx, func() { conn.Close() })
+	context.AfterFunc(last, func() { conn.Close() })
 	h, err := session.NewHost(conn)
+	answered()
 	if err != nil {
 		conn.Close()
 		return nil, &streamEnd{err}

@@ -147,14 +147,16 @@ func cloned(m *manifest.Manifest) (*repo.Repo, error) {
 
 // keepWork keeps what the clone has in it that the host's repository has not. What goes
 // wrong here is said; the command has ended as it did.
-func (r *runner) keepWork(h *session.Host) {
+func (r *runner) keepWork(ctx context.Context, h *session.Host) {
 	m := r.plan.m
-	if m.Run.Clone == nil || r.ended() {
+	if m.Run.Clone == nil {
 		return
 	}
-	n, err := takeWork(r.ctx, h, m, r.before)
+	n, err := takeWork(ctx, h, m, r.before)
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
 	switch {
-	case err != nil && r.ended():
 	case err != nil:
 		say.Warn("the work in the clone is not kept: %v", err)
 	case n == 0:

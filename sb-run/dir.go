@@ -58,6 +58,7 @@ func newRunDir(base string) (*runDir, error) {
 		return nil, fmt.Errorf("lock the run directories: %w", err)
 	}
 	sweep(runs, logs)
+	sweepWorkspaces()
 	for range 100 {
 		random := make([]byte, 3)
 		rand.Read(random)

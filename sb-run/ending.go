@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -56,6 +58,35 @@ func (e *ending) within() *ending {
 	part := &ending{hurry: e.hurry}
 	part.ctx, part.end = context.WithCancelCause(e.ctx)
 	return part
+}
+
+// endTime is how long a guest may take, after a signal, to end its command and hand
+// over what is kept.
+const endTime = 10 * time.Second
+
+// lasting is for what a guest is still asked for when a signal has ended the run: it
+// ends endTime later, or with another signal. Where something else ends the run, it
+// ends with it.
+func (e *ending) lasting() (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	go func() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-e.ctx.Done():
+		}
+		if cause := context.Cause(e.ctx); !isExit(cause) {
+			cancel(cause)
+		}
+		select {
+		case <-ctx.Done():
+		case <-e.hurry.Done():
+			cancel(errors.New("another signal came"))
+		case <-time.After(endTime):
+			cancel(fmt.Errorf("after the signal it took more than %v", endTime))
+		}
+	}()
+	return ctx, func() { cancel(context.Canceled) }
 }
 
 // ended reports whether the run is to end.

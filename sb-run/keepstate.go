@@ -116,7 +116,8 @@ func (s *agentState) bring(ctx context.Context, h *session.Host) error {
 // and its end is what counts.
 func (s *agentState) keep(ctx context.Context, h *session.Host) {
 	defer s.base.Close()
-	ctx, cancel := context.WithTimeoutCause(ctx, stateTime, fmt.Errorf("it took more than %v", stateTime))
+	run := ctx
+	ctx, cancel := context.WithTimeoutCause(run, stateTime, fmt.Errorf("it took more than %v", stateTime))
 	defer cancel()
 	c := guestHome(s.m)
 	c.Pack = &session.Pack{Paths: profile.Homes(s.spec.Paths), Leave: append(state.Credentials(), profile.Homes(s.spec.Leave)...)}
@@ -124,6 +125,9 @@ func (s *agentState) keep(ctx context.Context, h *session.Host) {
 		st, err := runInGuest(ctx, h, c, w, io.Discard)
 		return guestFailed("hand over the state", st, err)
 	})
+	if err != nil && run.Err() != nil {
+		err = context.Cause(run) // by which the stream ended
+	}
 	if err != nil {
 		say.Warn("the state of %s is not kept, and is as it was before: %v", s.m.Run.State, err)
 		return

@@ -26,6 +26,11 @@ func (s *stage) unpacked() []unpacked {
 // archive keeps what is to be unpacked, and hands over the file packed beside it.
 func (s *standIn) archive(c session.Command, sv *session.Served) {
 	if c.Pack != nil {
+		if s.will("never-packs") {
+			note(filepath.Join(s.dir, "asked"), "to pack")
+			sv.Input()
+			return
+		}
 		text, _ := os.ReadFile(filepath.Join(s.dir, "packed"))
 		sv.Stdout().Write(text)
 		sv.Exit(session.Status{})

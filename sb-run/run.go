@@ -160,7 +160,13 @@ func (r *runner) inside(s *sandbox) error {
 	}
 	guest := s.guest
 	s.guest = nil
-	h, err := openSession(r.ctx, guest) // ends with the run: nobody follows on it
+	last := r.ctx
+	if r.state != nil || r.plan.m.Run.Clone != nil {
+		var done func()
+		last, done = r.lasting()
+		defer done()
+	}
+	h, err := openSession(r.ctx, last, guest) // ends with the run: nobody follows on it
 	if err != nil {
 		return r.cause(err)
 	}
@@ -172,12 +178,12 @@ func (r *runner) inside(s *sandbox) error {
 	}
 	c := guestCommand(r.plan.m)
 	c.TTY = r.tty
-	err = runCommand(r.ctx, h, c, r.raw)
+	err = runCommand(r.ctx, last, h, c, r.raw)
 	if r.state != nil {
-		r.state.keep(r.ctx, h)
+		r.state.keep(last, h)
 	}
 	if isExit(err) || err == nil {
-		r.keepWork(h)
+		r.keepWork(last, h)
 	}
 	return r.cause(err)
 }

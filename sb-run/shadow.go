@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +12,6 @@ import (
 	"slices"
 	"strings"
 
-	"sb/lib/dirs"
 	"sb/lib/manifest"
 	"sb/lib/say"
 
@@ -31,45 +29,6 @@ type offered struct {
 	path string // below the share
 	text []byte
 	mode fs.FileMode
-}
-
-// workspaceDir is the directory of a workspace in the state directory. What its
-// guests wrote for themselves is in files; for each of these, was has what the
-// host's was then (its digest): the next guest goes on with the file as long as that
-// is so. The lock is held by each run.
-func workspaceDir(workspace string) (string, error) {
-	all, err := stateDir("workspaces")
-	if err != nil {
-		return "", err
-	}
-	sum := sha256.Sum256([]byte(workspace))
-	return dirs.Ensure(filepath.Join(all, hex.EncodeToString(sum[:8])))
-}
-
-// enter says where another run works in a directory that this one can write, too.
-// The locks are held as long as the run directory is.
-func (d *runDir) enter(m *manifest.Manifest) error {
-	for _, s := range m.Shares {
-		if s.ReadOnly || s.Copy {
-			continue
-		}
-		dir, err := workspaceDir(s.Host)
-		if err != nil {
-			return err
-		}
-		f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
-		if err != nil {
-			return err
-		}
-		if lock(f, unix.LOCK_EX|unix.LOCK_NB) != nil {
-			say.Note("another sandbox works in %s, too: each sees at once what the other writes", s.Host)
-		}
-		if err := lock(f, unix.LOCK_SH); err != nil {
-			return err
-		}
-		d.entered = append(d.entered, f)
-	}
-	return nil
 }
 
 // makeShadows makes the directories of this run that take what its guest writes at
@@ -144,9 +103,6 @@ func keepShadow(s manifest.Share) (wrote []string, err error) {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
 			return nil, err
 		}
-	}
-	if err := os.WriteFile(filepath.Join(dir, "workspace"), []byte(s.Host), 0o600); err != nil {
-		return nil, err
 	}
 	// What a command that was ended left is nothing to keep.
 	files = slices.DeleteFunc(files, func(f offered) bool { return strings.HasSuffix(f.path, ".lock") })

@@ -404,6 +404,9 @@ func standInCommand(c session.Command, sv *session.Served) {
 			if in.EOF {
 				stdin.Close()
 			}
+			if in.Signal != 0 {
+				cmd.Process.Signal(in.Signal)
+			}
 			stdin.Write(in.Stdin)
 		}
 	}()

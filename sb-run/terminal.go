@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"sb/lib/say"
 	"sb/lib/session"
@@ -30,8 +31,9 @@ func terminal(want, not bool) (bool, error) {
 
 // runCommand runs a command in the guest with our stdin, stdout and stderr,
 // until it or ctx ends. It returns the command's exit code as say.Exit makes it,
-// or why there is none. raw is whether terminals are written to unfiltered.
-func runCommand(ctx context.Context, h *session.Host, c session.Command, raw bool) error {
+// or why there is none. last is done when nothing is asked of the guest any more; if
+// that is after ctx, the command has ended before this returns. raw is whether terminals are written to unfiltered.
+func runCommand(ctx, last context.Context, h *session.Host, c session.Command, raw bool) error {
 	out, errs := newOutput(os.Stdout, raw), newOutput(os.Stderr, raw)
 	defer sayLeftOut(out, errs) // when the terminal is as it was
 	resized := make(chan os.Signal, 1)
@@ -65,10 +67,33 @@ func runCommand(ctx context.Context, h *session.Host, c session.Command, raw boo
 		select {
 		case <-p.Done(): // at the same time: the command's own end counts
 		default:
+			finish(last, p, c.TTY)
 			return context.Cause(ctx)
 		}
 	}
 	return commandEnd(p, out, errs)
+}
+
+// finishTime is how long a command may take to end when it is told to.
+const finishTime = 3 * time.Second
+
+// finish has a command end before last does: what it writes is to be kept.
+func finish(last context.Context, p *session.Process, tty bool) {
+	told := unix.SIGTERM
+	if tty {
+		told = unix.SIGHUP // shells do not end by the other
+	}
+	for _, sig := range []unix.Signal{told, unix.SIGKILL} {
+		if last.Err() != nil || p.Signal(sig) != nil {
+			return
+		}
+		select {
+		case <-p.Done():
+			return
+		case <-last.Done():
+		case <-time.After(finishTime):
+		}
+	}
 }
 
 func commandEnd(p *session.Process, outs ...*output) error {

@@ -154,7 +154,10 @@ func (s Store) Keep(f Filter, base *Base, read func(io.Writer) error) (both []st
 			_, err = io.Copy(io.Discard, r)
 		}
 		r.CloseWithError(err)
-		return errors.Join(err, <-done)
+		if other := <-done; !errors.Is(err, other) {
+			err = errors.Join(err, other)
+		}
+		return err
 	}, func(name string) error {
 		both, err = s.join(f, base, name, mine)
 		return err

@@ -53,7 +53,7 @@ type exportSpec struct {
 	Confine           bool   // under Landlock
 	Counts            string // where to write what was asked, on SIGUSR1
 	Watches, Nodes    int    // limits, if not 0; -1 is none
-	Fold              bool   // names take several spellings
+	Fold              string // how names take several spellings, if not ""
 	Shadowed          []string
 	Store             string // a directory, if not ""
 }
@@ -94,8 +94,8 @@ func serverMain([]string) error {
 			return err
 		}
 	}
-	if spec.Fold {
-		if conn, err = folding(conn); err != nil {
+	if spec.Fold != "" {
+		if conn, err = folding(conn, spec.Fold); err != nil {
 			return err
 		}
 	}

@@ -56,7 +56,7 @@ func (s *session) move(from, to *spot, flags uint) error {
 		return err
 	}
 	var st unix.Statx_t
-	if plain(to.name) || to.onHost != nil {
+	if to.onHost != nil || s.x.rules.oneSpelling(to.name) {
 		return nil
 	}
 	if flags&unix.RENAME_EXCHANGE == 0 && statAt(to.fd, to.name, &st) == nil && s.misspelled(to, &st) {

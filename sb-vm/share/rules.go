@@ -32,6 +32,7 @@ type rules struct {
 	// exact are the paths without globs, each with what it says: the files
 	// there are meant whatever name leads to them.
 	exact []exactRule
+	odd   bool // a name of theirs has other spellings than in case
 }
 
 type exactRule struct {
@@ -82,6 +83,7 @@ func (rs *rules) add(pattern string, says standing) error {
 		if _, err := path.Match(part, ""); err != nil {
 			return fmt.Errorf("share: pattern %q: %w", pattern, err)
 		}
+		rs.odd = rs.odd || !plain(part)
 	}
 	rs.all = append(rs.all, r)
 	if !r.anywhere && !strings.ContainsAny(clean, `*?[\`) {

@@ -128,7 +128,7 @@ func TestShadowSpellings(t *testing.T) {
 	for _, name := range []string{"CONFIG", "Config", "config", "head", "HEAD", "h\xffad"} {
 		for _, ruled := range []bool{false, true} {
 			// Mounted for each, as this kernel may hold what it saw before.
-			loose := mount(t, exportSpec{Fold: true})
+			loose := mount(t, exportSpec{Fold: foldCase})
 			must(t, os.MkdirAll(loose.on("src/.git"), 0o755))
 			write1(t, loose.on("src/.git/config"), "host")
 			spec := exportSpec{Dir: loose.in("src")}

@@ -38,10 +38,15 @@ func (s *session) spelled(at *spot, st *unix.Statx_t) error {
 		at.dir.spelling = how
 		s.nodes.mu.Unlock()
 	}
-	if how == strict {
-		return nil
+	// A directory that tells case apart may take other spellings all the same:
+	// short names (NTFS) or other Unicode forms.
+	switch {
+	case how == loose || shortened(at.name):
+		return s.listed(at)
+	case s.misspelled(at, st):
+		return unix.ENOENT
 	}
-	return s.listed(at)
+	return nil
 }
 
 // leadsTo tells whether name in the directory fd is the file st.
@@ -73,15 +78,17 @@ func (s *session) listed(at *spot) error {
 	}
 }
 
-// misspelled tells whether the file st that was just made at a spot is what a
-// rule names: then its name is another spelling of that. Globs cannot be asked
-// so; they are only held against the name as it is.
+// misspelled tells whether the file st at a spot is what a rule names, which the
+// spot's own name is not: then that is another spelling of it. Globs cannot be
+// asked so; they are only held against the name as it is.
 func (s *session) misspelled(at *spot, st *unix.Statx_t) bool {
-	if plain(at.name) {
+	if s.x.rules.oneSpelling(at.name) {
 		return false
 	}
+	odd := !plain(at.name)
 	for _, name := range s.nodes.ruledNames(at.dir) {
-		if s.leadsTo(at.fd, name, st) {
+		// Two plain names differ in case alone, which rules pass over.
+		if (odd || !plain(name)) && name != strings.ToLower(at.name) && s.leadsTo(at.fd, name, st) {
 			return true
 		}
 	}
@@ -106,6 +113,11 @@ func (t *nodes) ruledNames(dir *node) (names []string) {
 	return names
 }
 
+// oneSpelling tells a name that is no other spelling of a rule's, but in case.
+func (rs *rules) oneSpelling(name string) bool {
+	return len(rs.all) == 0 || !rs.odd && plain(name)
+}
+
 // plain tells a name that has no other spelling but in case, which rules pass
 // over.
 func plain(name string) bool {
@@ -115,6 +127,12 @@ func plain(name string) bool {
 		}
 	}
 	return !strings.HasSuffix(name, ".") && !strings.HasSuffix(name, " ")
+}
+
+// shortened tells a name that may be the short one of a longer name: GIT~1.
+func shortened(name string) bool {
+	i := strings.IndexByte(name, '~')
+	return i > 0 && len(name) <= 12 && i+1 < len(name) && name[i+1] >= '1' && name[i+1] <= '9'
 }
 
 // otherCase is name with the case of its ASCII letters turned round.

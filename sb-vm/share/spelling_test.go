@@ -3,6 +3,8 @@
 package share
 
 import (
+	"bytes"
+	"encoding/binary"
 	"io"
 	"os"
 	"testing"
@@ -13,9 +15,9 @@ import (
 	"sb/sb-vm/share/fusewire"
 )
 
-// folding puts something before a server that makes its directories loose: every
-// name is taken in lower case, and the byte 0xff as an e.
-func folding(conn *os.File) (*os.File, error) {
+// folding puts something before a server that makes its directories loose: the byte
+// 0xff is taken as an e, GIT~1 as .git, and with foldCase every name in lower case.
+func folding(conn *os.File, how string) (*os.File, error) {
 	near, far, err := fd.Pair("folding", fd.Stream)
 	if err != nil {
 		return nil, err
@@ -41,7 +43,8 @@ func folding(conn *os.File) (*os.File, error) {
 				return
 			}
 			if at, ok := names[h.Op]; ok {
-				fold(m[fusewire.InHeader+at:])
+				m = append(m[:fusewire.InHeader+at], fold(m[fusewire.InHeader+at:], how)...)
+				binary.LittleEndian.PutUint32(m, uint32(len(m)))
 			}
 			if _, err := far.Write(m); err != nil {
 				return
@@ -52,19 +55,27 @@ func folding(conn *os.File) (*os.File, error) {
 	return near, nil
 }
 
-func fold(name []byte) {
+// How names are folded.
+const (
+	foldCase = "case"
+	foldOdd  = "odd" // case is told apart
+)
+
+func fold(name []byte, how string) []byte {
 	for i, c := range name {
-		if c >= 'A' && c <= 'Z' {
+		if c >= 'A' && c <= 'Z' && how == foldCase {
 			name[i] = c | 0x20
 		}
 		if c == 0xff {
 			name[i] = 'e'
 		}
 	}
+	name = bytes.Replace(name, []byte("ss"), []byte("\xc3\x9f"), 1)
+	return bytes.Replace(bytes.Replace(name, []byte("GIT~1"), []byte(".git"), 1), []byte("git~1"), []byte(".git"), 1)
 }
 
 func TestOtherSpellings(t *testing.T) {
-	loose := mount(t, exportSpec{Fold: true})
+	loose := mount(t, exportSpec{Fold: foldCase})
 	must(t, os.MkdirAll(loose.on("src/.git/hooks"), 0o755))
 	write1(t, loose.on("src/readme"), "text")
 	write1(t, loose.on("src/claude.md"), "rules")
@@ -109,7 +120,7 @@ func TestAbsentNameInOtherSpelling(t *testing.T) {
 	} {
 		for _, ruled := range []bool{false, true} {
 			// Mounted for each, as this kernel may hold what it saw before.
-			loose := mount(t, exportSpec{Fold: true})
+			loose := mount(t, exportSpec{Fold: foldCase})
 			must(t, os.Mkdir(loose.on("src"), 0o755))
 			write1(t, loose.on("src/free"), "")
 			spec := exportSpec{Dir: loose.in("src")}
@@ -125,5 +136,36 @@ func TestAbsentNameInOtherSpelling(t *testing.T) {
 			}
 			r.end()
 		}
+	}
+}
+
+// Where case is told apart, a name can have another spelling all the same.
+func TestOddSpellings(t *testing.T) {
+	loose := mount(t, exportSpec{Fold: foldOdd})
+	must(t, os.MkdirAll(loose.on("src/.git/hooks"), 0o755))
+	write1(t, loose.on("src/claude.md"), "rules")
+	write1(t, loose.on("src/gro\xc3\x9f"), "umlaut")
+	write1(t, loose.on("src/other"), "")
+	if _, err := os.Lstat(loose.in("src/.GIT")); err == nil {
+		t.Fatal("control: the host's directory does not tell case apart")
+	}
+	for _, ruled := range []bool{false, true} {
+		spec := exportSpec{Dir: loose.in("src")}
+		if ruled {
+			spec.Protected = []string{"claude.md", "/.git/hooks", "/gro\xc3\x9f"}
+		}
+		r := newRaw(t, spec).start()
+		r.node(1, "other")
+		for _, name := range []string{"claud\xff.md", "GIT~1", "gross"} {
+			if n, err := r.lookup(1, name); err != nil || (n != 0) == ruled {
+				t.Errorf("rules %v: %q is %d, %v", ruled, name, n, err)
+			}
+		}
+		for _, name := range []string{"claude.md", ".git", "gro\xc3\x9f", "other"} {
+			if n, err := r.lookup(1, name); err != nil || n == 0 {
+				t.Errorf("rules %v: %q is %d, %v", ruled, name, n, err)
+			}
+		}
+		r.end()
 	}
 }

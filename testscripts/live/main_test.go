@@ -83,6 +83,7 @@ func prepare() error {
 	tools := filepath.Join(data, "tools")
 	for _, c := range [][]string{
 		{"go", "build", "-trimpath", "-o", filepath.Join(tools, "probe"), "./probe"},
+		{"go", "test", "-c", "-trimpath", "-o", filepath.Join(tools, "share.test"), "sb/sb-vm/share"},
 		{"cc", "-O", "-o", filepath.Join(tools, "lookup-glibc"), "lookup/lookup.c"},
 		{"musl-gcc", "-O", "-static", "-o", filepath.Join(tools, "lookup-musl"), "lookup/lookup.c"},
 	} {
