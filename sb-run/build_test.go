@@ -21,6 +21,14 @@ import (
 	"github.com/creack/pty"
 )
 
+// newBuilds is a stage without environments, on which each is built: the scripts of its
+// profiles run on this host. On others every environment is there.
+func newBuilds(t *testing.T) *stage {
+	s := newStage(t)
+	s.put("builds", "")
+	return s
+}
+
 // steps makes the profile mine of these steps.
 func (s *stage) steps(scripts ...string) {
 	s.t.Helper()
@@ -51,7 +59,7 @@ func (s *stage) takes(name string) string {
 // they made is kept whole, and the next run has it.
 func TestBuild(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newBuilds(t)
 	s.env = append(s.env, "A_SECRET=canary-of-the-user")
 	s.config("secrets = [\"mine\"]\n[source]\nmine = \"env:A_SECRET\"\n[[binding]]\nsecret = \"mine\"\nvariable = \"MINE\"\nhosts = [\"keys.example.org\"]\nheader = \"authorization\"\nformat = \"Bearer {}\"\n")
 	s.steps(s.takes("the first"), s.takes("the second"))
@@ -107,7 +115,7 @@ func TestBuildFails(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			s := newStage(t)
+			s := newBuilds(t)
 			s.steps(s.takes("the first"), c.step)
 			s.does("sb-vm", c.vm)
 			s.does("sb-image", c.image)
@@ -131,7 +139,7 @@ func TestBuildFails(t *testing.T) {
 // and so is its code.
 func TestBuildRefused(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newBuilds(t)
 	s.put("totals", "3 dns packages.example.net - no-allow-rule\n")
 	s.steps("# packages of another\necho 'could not resolve host' >&2; exit 6")
 	s.run("mine").want(t, 6, "packages.example.net 3× no-allow-rule  (--allow packages.example.net)", "step 1 of 1 (packages of another): it ended with 6")
@@ -147,7 +155,7 @@ func TestBuildSignals(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		t.Run(sig.String(), func(t *testing.T) {
 			t.Parallel()
-			s := newStage(t)
+			s := newBuilds(t)
 			s.steps(s.takes("it waits") + "; sleep 1000")
 			r := s.start(s.cmd("mine"))
 			r.until("the step", func() bool { return s.did() == 1 })
@@ -171,7 +179,7 @@ func TestBuildSignals(t *testing.T) {
 // shown, and no more than a little.
 func TestBuildRubbish(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newBuilds(t)
 	s.steps(`# it prints` + "\n" + `printf 'begins\033]0;title\007\033[2J\000\377\n'; i=0; while [ $i -lt 300 ]; do echo line$i; i=$((i+1)); done; head -c 3000000 /dev/zero; printf '\033[31mends'; exit 3`)
 	cmd := s.cmd("mine")
 	master, terminal, err := pty.Open()
@@ -234,7 +242,7 @@ func TestBuildTime(t *testing.T) {
 // waits and has it.
 func TestBuildOnce(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newBuilds(t)
 	s.steps(s.takes("it waits") + fmt.Sprintf("; while ! test -e %s/go; do sleep 0.02; done", s.dir))
 	first := s.start(s.cmd("mine"))
 	first.until("the step", func() bool { return s.did() == 1 })
@@ -257,7 +265,7 @@ func TestBuildOnce(t *testing.T) {
 // TestBuildAfterFailure: who waited for a build that failed makes it himself.
 func TestBuildAfterFailure(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newBuilds(t)
 	s.steps(s.takes("it waits") + fmt.Sprintf("; while ! test -e %[1]s/go; do sleep 0.02; done; rm %[1]s/fails 2>/dev/null && exit 4 || true", s.dir))
 	s.put("fails", "")
 	first := s.start(s.cmd("mine"))
@@ -312,7 +320,7 @@ func TestBuildName(t *testing.T) {
 // other.
 func TestBuildImage(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newBuilds(t)
 	s.put("other.json", `{"ref":"other","digest":"sha256:11","config":{"Env":["PATH=/bin:/usr/bin","FROM=other"]}}`)
 	s.steps(s.takes("it"))
 	s.run("mine").want(t, 0, "mine is built, in ")

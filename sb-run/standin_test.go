@@ -461,7 +461,7 @@ func standInImage(args []string) error {
 	switch verb {
 	case "show":
 		file := "image"
-		if strings.HasPrefix(args[1], "env:") {
+		if _, err := os.Stat(filepath.Join(s.dir, "builds")); err == nil && strings.HasPrefix(args[1], "env:") {
 			file = args[1]
 		}
 		if err := there(file); err != nil {
