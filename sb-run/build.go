@@ -30,6 +30,8 @@ type build struct {
 	base *image
 	m    *manifest.Manifest // the machine and its rules
 	ref  string             // what it is called in the store
+
+	limit time.Duration // for each step
 }
 
 // buildFormat changes when what is made of the same steps does.
@@ -48,7 +50,7 @@ func newBuild(e *ending, p *profile.Profile, base *image, m *manifest.Manifest) 
 		return nil, err
 	}
 	sum := sha256.Sum256(text)
-	return &build{e, p, base, m, "env:" + p.Name + "-" + hex.EncodeToString(sum[:6])}, nil
+	return &build{ending: e, p: p, base: base, m: m, ref: "env:" + p.Name + "-" + hex.EncodeToString(sum[:6]), limit: stepTime}, nil
 }
 
 // environment returns it, after making it if it is not there or to be made anew.
@@ -151,7 +153,7 @@ func (b *build) failed(err error) error {
 func (b *build) make(ctx context.Context, h *session.Host) error {
 	if b.p.User != "" {
 		user := session.Command{User: agentUser, Prepare: &session.Prepare{MakeUser: b.p.User}}
-		if err := runStep(ctx, h, user, &tail{}); err != nil {
+		if err := b.step(ctx, h, user, &tail{}); err != nil {
 			return fmt.Errorf("make the user %s: %w", b.p.User, err)
 		}
 	}
@@ -160,7 +162,7 @@ func (b *build) make(ctx context.Context, h *session.Host) error {
 		say.Note("  %d/%d %s", i+1, len(b.p.Install), name)
 		said := &tail{}
 		env := b.base.env()
-		err := runStep(ctx, h, session.Command{Args: []string{"/bin/sh", "-euc", script}, Env: env}, said)
+		err := b.step(ctx, h, session.Command{Args: []string{"/bin/sh", "-euc", script}, Env: env}, said)
 		if err != nil {
 			for _, l := range said.lines() {
 				say.Note("  | %s", l)
@@ -192,9 +194,9 @@ type stepFailed struct{ code int }
 
 func (s *stepFailed) Error() string { return fmt.Sprintf("it ended with %d", s.code) }
 
-// runStep runs a command of the build to its end.
-func runStep(ctx context.Context, h *session.Host, c session.Command, out *tail) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, stepTime, fmt.Errorf("it took more than %v", stepTime))
+// step runs a command of the build to its end.
+func (b *build) step(ctx context.Context, h *session.Host, c session.Command, out *tail) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, b.limit, fmt.Errorf("it took more than %v", b.limit))
 	defer cancel()
 	st, err := runInGuest(ctx, h, c, out, out)
 	switch {
@@ -227,11 +229,12 @@ func (b *build) keep(ctx context.Context, h *session.Host) error {
 		r.Close()
 	}()
 	st, err := runInGuest(ctx, h, session.Command{Export: true}, w, &tail{})
-	if err == nil && st.ExitCode() != 0 {
-		err = fmt.Errorf("hand over what was made: the guest says %.500q", st.Error)
-	}
 	w.Close() // sb-image takes no archive that has not come to its end
-	if theirs := <-added; theirs != nil && !errors.Is(err, context.Canceled) {
+	theirs := <-added
+	switch {
+	case err == nil && st.ExitCode() != 0: // before what that made of sb-image's part
+		return fmt.Errorf("hand over what was made: the guest says %.500q", st.Error)
+	case theirs != nil && !errors.Is(err, context.Canceled):
 		return theirs
 	}
 	return err

@@ -98,10 +98,13 @@ func trustInGuest(ctx context.Context, h *session.Host, m *manifest.Manifest, ce
 
 // guestFailed is why something was not done in the guest.
 func guestFailed(what string, st session.Status, err error) error {
-	if err == nil && st.ExitCode() != 0 {
-		err = fmt.Errorf("%s: it says %.500q", what, st.Error)
+	switch {
+	case err != nil || st.ExitCode() == 0:
+		return err
+	case st.Error == "":
+		return fmt.Errorf("%s: it ended with %d", what, st.ExitCode())
 	}
-	return err
+	return fmt.Errorf("%s: it says %.500q", what, st.Error)
 }
 
 // runInGuest does something in the guest, without input, to its end.

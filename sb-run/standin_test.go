@@ -295,6 +295,10 @@ func (s *standIn) machine(ready *os.File) error {
 			s.archive(c, sv)
 			return
 		}
+		if c.Export {
+			s.export(sv)
+			return
+		}
 		if end, ok := s.guest(c, sv); ok {
 			died <- end
 		}
@@ -445,6 +449,9 @@ func standInImage(args []string) error {
 		note(filepath.Join(s.dir, "undone"), verb)
 		return errors.New("interrupted")
 	}
+	if verb == "add" {
+		return s.addImage(args[len(args)-1])
+	}
 	there := func(file string) error {
 		if _, err := os.Stat(filepath.Join(s.dir, file)); err != nil {
 			return fmt.Errorf("no %s is there", file)
@@ -453,10 +460,17 @@ func standInImage(args []string) error {
 	}
 	switch verb {
 	case "show":
-		if err := there("image"); err != nil {
+		file := "image"
+		if _, err := os.Stat(filepath.Join(s.dir, "builds")); err == nil && strings.HasPrefix(args[1], "env:") {
+			file = args[1]
+		}
+		if err := there(file); err != nil {
 			return err
 		}
-		text, err := os.ReadFile(filepath.Join(s.dir, "image.json"))
+		text, err := os.ReadFile(filepath.Join(s.dir, args[1]+".json"))
+		if err != nil {
+			text, err = os.ReadFile(filepath.Join(s.dir, "image.json"))
+		}
 		if rest, ok := strings.CutPrefix(string(text), "{"); ok {
 			text = fmt.Appendf(nil, `{"path":%q,%s`, filepath.Join(s.dir, "image"), rest)
 		}

@@ -10,7 +10,7 @@ import (
 func TestLeftBehind(t *testing.T) {
 	t.Parallel()
 	dir := workspace(t)
-	r := run(t, box{flags: []string{"-w", dir}, script: `
+	r := run(t, box{flags: []string{"-w", dir, "--no-protect"}, script: `
 git init -q . && git config core.fsmonitor ./spy && git config user.name x
 echo x >.git/hooks/pre-commit; echo x >.envrc; ln -s /etc/passwd out; echo x >plain; echo x >Makefile
 echo "== end"`})

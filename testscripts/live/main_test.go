@@ -95,6 +95,9 @@ func prepare() error {
 	if err := fetchClients(packagesDir()); err != nil {
 		os.Setenv(clientsVar, err.Error()) // those who need them say so
 	}
+	if err := prepareEnvironments(data); err != nil {
+		return fmt.Errorf("build the agents' environments: %w", err)
+	}
 	return nil
 }
 

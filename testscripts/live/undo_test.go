@@ -23,7 +23,7 @@ func TestUndo(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r := run(t, box{flags: []string{"-w", dir, "--undo"}, script: `
+	r := run(t, box{flags: []string{"-w", dir, "--undo", "--no-protect"}, script: `
 echo '[core] fsmonitor = touch /tmp/owned' >.git/config
 rm from-host; echo new >new; rm -r src; ln -s ../outside src
 echo "== end"`})

@@ -25,12 +25,16 @@ var anthropic = api{
 		for _, m := range q.Messages {
 			var parts []struct{ Type string }
 			json.Unmarshal(m.Content, &parts) // or it is a string
+			output := false
 			for _, p := range parts {
 				if p.Type == "tool_use" {
 					t.step++
 				}
+				output = output || p.Type == "tool_result"
 			}
-			t.last = text(m.Content)
+			if output || t.step == 0 { // a client may add words of its own
+				t.last = text(m.Content)
+			}
 		}
 		return t, err
 	},
@@ -84,7 +88,7 @@ var openai = api{
 				t.step++
 			case i.Output != nil:
 				t.last = text(i.Output)
-			case i.Content != nil:
+			case i.Content != nil && t.step == 0:
 				t.last = text(i.Content)
 			}
 		}
@@ -139,12 +143,13 @@ var gemini = api{
 		}
 		for _, c := range q.Contents {
 			for _, p := range c.Parts {
-				t.last = p.Text
 				switch {
 				case p.FunctionCall != nil:
 					t.step++
 				case p.FunctionResponse != nil:
 					t.last = string(p.FunctionResponse.Response)
+				case t.step == 0:
+					t.last = p.Text
 				}
 			}
 		}

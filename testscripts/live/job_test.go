@@ -1,0 +1,220 @@
+package live
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"sb/lib/profile"
+	"sb/testscripts/model"
+)
+
+// jobTime bounds an agent's whole job: some are half a gigabyte of JavaScript, which
+// an emulated machine is slow to load.
+const jobTime = 12 * time.Minute
+
+// job is how a user has an agent do one: the words behind sb-run NAME --secret SECRET --.
+type job struct {
+	secret        string
+	key           string // what the secret is
+	variable      string // that has the placeholder
+	header, value string // with which the vendor's server gets the key
+	words         []string
+}
+
+var jobs = map[string]job{
+	"claude": {"anthropic", "sk-ant-api03-" + hidden + "-for-a-job", "ANTHROPIC_API_KEY", "X-Api-Key", "%s",
+		[]string{"-p", order}},
+	"codex": {"openai", "sk-proj-" + hidden + "-for-a-job", "CODEX_API_KEY", "Authorization", "Bearer %s",
+		[]string{"exec", order}},
+	"gemini": {"gemini", "AIza" + hidden + "-for-a-job", "GEMINI_API_KEY", "X-Goog-Api-Key", "%s",
+		[]string{"-m", "gemini-2.5-pro", "-p", order}},
+	"opencode": {"anthropic", "sk-ant-api03-" + hidden + "-for-opencode", "ANTHROPIC_API_KEY", "X-Api-Key", "%s",
+		[]string{"opencode", "run", "-m", "anthropic/claude-sonnet-4-5", order}},
+	"pi": {"anthropic", "sk-ant-api03-" + hidden + "-for-pi", "ANTHROPIC_API_KEY", "X-Api-Key", "%s",
+		[]string{"--provider", "anthropic", "--model", "claude-sonnet-4-5", "-p", order}},
+}
+
+// TestAgentJob: each agent, in the environment that its profile builds, does a job as
+// a user would have it do one.
+func TestAgentJob(t *testing.T) {
+	t.Parallel()
+	for _, name := range slices.Sorted(maps.Keys(jobs)) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			claim(t, "job")
+			jobs[name].do(t, name)
+		})
+	}
+}
+
+// owned is all that there is of a directory: by path, kind and mode, owners, and what
+// it holds.
+func owned(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		st, err := os.Lstat(path)
+		if err != nil {
+			return err
+		}
+		var holds []byte
+		switch {
+		case st.Mode().IsRegular():
+			holds, err = os.ReadFile(path)
+		case st.Mode()&os.ModeSymlink != 0:
+			to, lerr := os.Readlink(path)
+			holds, err = []byte(to), lerr
+		}
+		sys := st.Sys().(*syscall.Stat_t)
+		name, _ := filepath.Rel(dir, path)
+		all[name] = fmt.Sprintf("%v %d:%d %s", st.Mode(), sys.Uid, sys.Gid, holds)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// changed is what differs between two trees.
+func changed(before, after map[string]string) (names []string) {
+	for name := range after {
+		if before[name] != after[name] {
+			names = append(names, name)
+		}
+	}
+	for name := range before {
+		if _, there := after[name]; !there {
+			names = append(names, name+" (gone)")
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// steps are what the model has the agent do: look around, mend the bug, and write a
+// file of its own.
+func (j job) steps(work string) []model.Action {
+	look := fmt.Sprintf("cd %s; sh test.sh; id -u; sudo -n id -u; readlink /workspace; echo %q", work, "key=$"+j.variable)
+	return []model.Action{
+		{Do: "sh", Command: look},
+		{Do: "read", Path: work + "/sum.sh"},
+		{Do: "edit", Path: work + "/sum.sh", Old: "$1 - $2", New: "$1 + $2"},
+		{Do: "write", Path: work + "/docs/notes", New: "it subtracted\n"},
+		{Do: "sh", Command: "cd " + work + " && sh test.sh"},
+	}
+}
+
+// do has the agent do the job and checks what came of it.
+func (j job) do(t *testing.T, name string) {
+	profile := environmentOf(t, name)
+	a, v := newAccount(t), theVendors(t)
+	a.take(func(ref string) bool { return ref == baseOf(t, name) || strings.HasPrefix(ref, "env:"+name+"-") })
+	if profile != nil {
+		a.profile(name, profile)
+	}
+	a.configure("")
+	a.keep(j.secret, j.key)
+	value := fmt.Sprintf(j.value, j.key)
+	v.Add(model.Task{Header: j.header, Value: value, Steps: j.steps(a.work), End: "It passes now."})
+	before := owned(t, a.work)
+
+	began := time.Now()
+	r := a.sbRun(jobTime, append([]string{name, "--secret", j.secret, "--"}, j.words...)...)
+	t.Logf("the job took %v; the vendors saw%s", time.Since(began).Round(100*time.Millisecond), shown(v.with(j.key)))
+	r.ok(t)
+	if !strings.Contains(r.stdout+r.stderr, "It passes now.") {
+		t.Errorf("it does not say so:\n%s\n%s", r.stdout, r.stderr)
+	}
+	if strings.Contains(r.stderr, "is built") {
+		t.Errorf("the environment was built again:\n%s", r.stderr)
+	}
+	j.checkTurns(t, a.work, value)
+	checkTree(t, before, owned(t, a.work))
+	if all := r.stdout + r.stderr + r.auditText(); strings.Contains(all, hidden) {
+		t.Errorf("the key is in what the run said:\n%s", all)
+	}
+	a.again(name)
+}
+
+// checkTurns: the model's server, which lets in the key alone, heard each step and
+// what came of it.
+func (j job) checkTurns(t *testing.T, work, value string) {
+	t.Helper()
+	last := map[int]string{}
+	for _, q := range theVendors(t).with(value) {
+		if q.Step >= 0 && q.Status == 200 && len(q.Tools) > 0 {
+			last[q.Step] = q.Last
+		}
+	}
+	look := regexp.MustCompile(`(?s)the test fails\n.*\b1000\n0\n` + regexp.QuoteMeta(work) + `\nkey=(\S{20,})`).FindStringSubmatch(last[1])
+	if look == nil || !strings.Contains(last[5], "the test passes") {
+		t.Fatalf("what came of the steps is %v; the servers saw%s", last, shown(theVendors(t).Seen()))
+	}
+	if placeholder := look[1]; strings.Contains(placeholder, hidden) || len(theVendors(t).with(placeholder)) > 0 {
+		t.Errorf("the variable holds %q; %d requests had it", placeholder, len(theVendors(t).with(placeholder)))
+	}
+}
+
+// checkTree: the bug is mended, the new file is there, the owner of the tree owns
+// both, and all else is as it was.
+func checkTree(t *testing.T, before, after map[string]string) {
+	t.Helper()
+	if got := changed(before, after); !slices.Equal(got, []string{"docs/notes", "sum.sh"}) {
+		t.Errorf("what changed is %q, want sum.sh, and docs/notes new", got)
+		for _, name := range got {
+			t.Logf("%s: %.200q, then %.200q", name, before[name], after[name])
+		}
+	}
+	if want := strings.Replace(before["sum.sh"], "$1 - $2", "$1 + $2", 1); after["sum.sh"] != want {
+		t.Errorf("sum.sh is %q, want %q", after["sum.sh"], want)
+	}
+	if want := regexp.MustCompile(fmt.Sprintf(`^-rw-r--r-- %d:%d it subtracted\n?$`, accountID, accountID)); !want.MatchString(after["docs/notes"]) {
+		t.Errorf("docs/notes is %q", after["docs/notes"])
+	}
+}
+
+// again: the agent's sandbox starts from memory, about as fast as a shell's.
+func (a *account) again(name string) {
+	a.t.Helper()
+	var agent, shell []time.Duration
+	for range 3 {
+		agent = append(agent, a.start(name))
+		shell = append(shell, a.start("shell", "--image", baseOf(a.t, name)))
+	}
+	ratio := float64(slices.Min(agent)) / float64(slices.Min(shell))
+	a.t.Logf("starts of %s in %v, of shell in %v: %.2f times", name, agent, shell, ratio)
+	if ratio > 4 { // loose: other tests run meanwhile, and make bench measures it
+		a.t.Errorf("a start of %s takes %.1f times as long as one of shell", name, ratio)
+	}
+}
+
+// start is how long it takes to run nothing.
+func (a *account) start(words ...string) time.Duration {
+	a.t.Helper()
+	began := time.Now()
+	r := a.sbRun(runTime, append(words, "--", "true")...)
+	r.ok(a.t)
+	return time.Since(began).Round(10 * time.Millisecond)
+}
+
+// baseOf is the image that an agent's environment is made of.
+func baseOf(t *testing.T, name string) string {
+	t.Helper()
+	p, err := profile.Open(t.TempDir()).Find(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.Image[0]
+}
