@@ -88,6 +88,9 @@ func TestOffers(t *testing.T) {
 	if err != nil || strings.Join(wrote, " ") != ".git/config" {
 		t.Fatalf("%q, %v", wrote, err)
 	}
+	if wrote, err = keepShadow(s); err != nil || len(wrote) > 0 {
+		t.Errorf("what was written before is told again: %q, %v", wrote, err)
+	}
 	dir, err := workspaceDir(host)
 	if err != nil {
 		t.Fatal(err)

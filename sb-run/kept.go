@@ -71,10 +71,11 @@ const goneTime = 7 * 24 * time.Hour
 
 // sweepWorkspaces removes what is kept for workspaces that are gone, and says so.
 func sweepWorkspaces() {
-	all, err := stateDir("workspaces")
+	state, err := dirs.State()
 	if err != nil {
-		return // whoever needs one says why
+		return // whoever needs it says why
 	}
+	all := filepath.Join(state, "workspaces") // which need not be there
 	entries, _ := os.ReadDir(all)
 	for _, e := range entries {
 		if !e.IsDir() {

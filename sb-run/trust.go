@@ -110,7 +110,7 @@ func initProject(args []string) error {
 		return err
 	}
 	if _, err := c.profiles().Find(*name); err != nil {
-		return err
+		return noProfile(c.profiles(), *name, err)
 	}
 	text := fmt.Sprintf(projectText, *name) + refusedText()
 	f, err := os.OpenFile(projectName, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)

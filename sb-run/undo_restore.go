@@ -103,7 +103,7 @@ func printPlanned(p *undo.Plan, dry bool, left []undo.Left) {
 	if len(p.Stays) > 0 {
 		say.Note("%d that are new since stay, %s first: --all removes them", len(p.Stays), p.Stays[0].Path)
 	}
-	if n == 0 && len(left)+len(p.Stays)+len(p.Unknown) == 0 {
+	if n == 0 && len(left)+len(p.Stays) == 0 {
 		say.Note("nothing to restore: it is as it was")
 	}
 }
