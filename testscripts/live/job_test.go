@@ -102,8 +102,9 @@ func changed(before, after map[string]string) (names []string) {
 // steps are what the model has the agent do: look around, mend the bug, and write a
 // file of its own.
 func (j given) steps(work string) []model.Action {
-	look := "cd " + work + `; sh test.sh; echo "uid=$(id -u) root=$(sudo -n id -u) workspace=$(readlink /workspace)"; ` +
-		// Of the agent's environment: not every one passes all of it on.
+	// No substitution, which one of them takes for an attack; and by the environment of
+	// the agent, for not every one passes all of it on.
+	look := "cd " + work + `; sh test.sh; id -u | sed s/^/uid=/; sudo -n id -u | sed s/^/root=/; readlink /workspace | sed s/^/workspace=/; ` +
 		`cat /proc/[0-9]*/environ 2>/dev/null | tr '\0' '\n' | sed -n 's/^` + j.variable + `=/key=/p' | head -1`
 	return []model.Action{
 		{Do: "sh", Command: look},
@@ -156,7 +157,7 @@ func (j given) checkTurns(t *testing.T, work, value string) {
 			last[q.Step] = q.Last
 		}
 	}
-	look := regexp.MustCompile(`(?s)the test fails.*uid=1000 root=0 workspace=` + regexp.QuoteMeta(work) + `\b.*key=([\w-]{20,})`).FindStringSubmatch(last[1])
+	look := regexp.MustCompile(`(?s)the test fails.*uid=1000[\n\\]+n?root=0[\n\\]+n?workspace=` + regexp.QuoteMeta(work) + `\b.*key=([\w-]{20,})`).FindStringSubmatch(last[1])
 	if look == nil || !strings.Contains(last[5], "the test passes") {
 		t.Fatalf("what came of the steps is %v; the servers saw%s", last, shown(theVendors(t).Seen()))
 	}
