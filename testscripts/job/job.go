@@ -11,13 +11,21 @@ var Bug = map[string]string{
 // Order is what the agent is told.
 const Order = "fix the bug in sum.sh, so that test.sh passes"
 
-// Words are what a user types behind sb-run NAME --secret … -- to have that agent carry
-// out the order and end, by the agent's name. Those that begin with a flag are added to
-// the command of its profile; others are the command.
-var Words = map[string][]string{
-	"claude":   {"-p", Order},
-	"codex":    {"-m", "gpt-5.5", "exec", Order},
-	"gemini":   {"-m", "gemini-2.5-pro", "-p", Order},
-	"opencode": {"opencode", "run", "-m", "anthropic/claude-sonnet-4-5", Order},
-	"pi":       {"--provider", "anthropic", "--model", "claude-sonnet-4-5", "-p", Order},
+// Call is what a user types to have an agent carry out the order and end:
+// sb-run NAME FLAGS -- WORDS. Words that begin with a flag are added to the command of
+// the profile; others are the command.
+type Call struct{ Flags, Words []string }
+
+// Calls are those of the agents, by their names. Copilot is used with a provider of
+// one's own, which is what it does without an account of GitHub's.
+var Calls = map[string]Call{
+	"claude": {Words: []string{"-p", Order}},
+	"codex":  {Words: []string{"-m", "gpt-5.5", "exec", Order}},
+	"copilot": {
+		Flags: []string{"--allow", "api.anthropic.com", "-e", "COPILOT_OFFLINE=true", "-e", "COPILOT_PROVIDER_TYPE=anthropic", "-e", "COPILOT_PROVIDER_BASE_URL=https://api.anthropic.com",
+			"-e", "COPILOT_PROVIDER_API_KEY_COMMAND=printenv ANTHROPIC_API_KEY", "-e", "COPILOT_MODEL=claude-sonnet-4.5"},
+		Words: []string{"-p", Order}},
+	"gemini":   {Words: []string{"-m", "gemini-2.5-pro", "-p", Order}},
+	"opencode": {Words: []string{"opencode", "run", "-m", "anthropic/claude-sonnet-4-5", Order}},
+	"pi":       {Words: []string{"--provider", "anthropic", "--model", "claude-sonnet-4-5", "-p", Order}},
 }

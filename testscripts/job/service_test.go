@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,7 +31,7 @@ func TestService(t *testing.T) {
 			name = "claude"
 		}
 		t.Run(name, func(t *testing.T) {
-			words, ok := Words[name]
+			call, ok := Calls[name]
 			if !ok {
 				t.Fatalf("%s: it is not known how %s is given an order", serviceVar, name)
 			}
@@ -45,7 +46,7 @@ func TestService(t *testing.T) {
 			if out, err := git.CombinedOutput(); err != nil {
 				t.Fatalf("make a repository: %v\n%s", err, out)
 			}
-			cmd := exec.Command(program, append([]string{name, "--no-input", "--no-state", "--"}, words...)...)
+			cmd := exec.Command(program, slices.Concat([]string{name, "--no-input", "--no-state"}, call.Flags, []string{"--"}, call.Words)...)
 			var said bytes.Buffer
 			cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &said, &said
 			began := time.Now()

@@ -32,6 +32,7 @@ type given struct {
 var jobs = map[string]given{
 	"claude":   {"anthropic", "sk-ant-api03-" + hidden + "-for-claude", "ANTHROPIC_API_KEY", "X-Api-Key", "%s"},
 	"codex":    {"openai", "sk-proj-" + hidden + "-for-codex", "CODEX_API_KEY", "Authorization", "Bearer %s"},
+	"copilot":  {"anthropic", "sk-ant-api03-" + hidden + "-for-copilot", "ANTHROPIC_API_KEY", "X-Api-Key", "%s"},
 	"gemini":   {"gemini", "AIza" + hidden + "-for-gemini", "GEMINI_API_KEY", "X-Goog-Api-Key", "%s"},
 	"opencode": {"anthropic", "sk-ant-api03-" + hidden + "-for-opencode", "ANTHROPIC_API_KEY", "X-Api-Key", "%s"},
 	"pi":       {"anthropic", "sk-ant-api03-" + hidden + "-for-pi", "ANTHROPIC_API_KEY", "X-Api-Key", "%s"},
@@ -101,7 +102,10 @@ func changed(before, after map[string]string) (names []string) {
 // steps are what the model has the agent do: look around, mend the bug, and write a
 // file of its own.
 func (j given) steps(work string) []model.Action {
-	look := fmt.Sprintf("cd %s; sh test.sh; id -u; sudo -n id -u; readlink /workspace; echo %q", work, "key=$"+j.variable)
+	// No substitution, which one of them takes for an attack; and by the environment of
+	// the agent, for not every one passes all of it on.
+	look := "cd " + work + `; sh test.sh; id -u | sed s/^/uid=/; sudo -n id -u | sed s/^/root=/; readlink /workspace | sed s/^/workspace=/; ` +
+		`cat /proc/[0-9]*/environ 2>/dev/null | tr '\0' '\n' | sed -n 's/^` + j.variable + `=/key=/p' | head -1`
 	return []model.Action{
 		{Do: "sh", Command: look},
 		{Do: "read", Path: work + "/sum.sh"},
@@ -126,7 +130,7 @@ func (j given) do(t *testing.T, name string) {
 	before := owned(t, a.work)
 
 	began := time.Now()
-	r := a.sbRun(jobTime, append([]string{name, "--secret", j.secret, "--"}, job.Words[name]...)...)
+	r := a.sbRun(jobTime, slices.Concat([]string{name, "--secret", j.secret}, job.Calls[name].Flags, []string{"--"}, job.Calls[name].Words)...)
 	t.Logf("the job took %v; the vendors saw%s", time.Since(began).Round(100*time.Millisecond), shown(v.with(j.key)))
 	r.ok(t)
 	if !strings.Contains(r.stdout+r.stderr, "It passes now.") {
@@ -153,7 +157,7 @@ func (j given) checkTurns(t *testing.T, work, value string) {
 			last[q.Step] = q.Last
 		}
 	}
-	look := regexp.MustCompile(`(?s)the test fails\n.*\b1000\n0\n` + regexp.QuoteMeta(work) + `\nkey=(\S{20,})`).FindStringSubmatch(last[1])
+	look := regexp.MustCompile(`(?s)the test fails.*uid=1000[\n\\]+n?root=0[\n\\]+n?workspace=` + regexp.QuoteMeta(work) + `\b.*key=([\w-]{20,})`).FindStringSubmatch(last[1])
 	if look == nil || !strings.Contains(last[5], "the test passes") {
 		t.Fatalf("what came of the steps is %v; the servers saw%s", last, shown(theVendors(t).Seen()))
 	}
