@@ -85,6 +85,10 @@ func TestTake(t *testing.T) {
 			t.Errorf("%s: left out %v", pattern, left)
 		}
 	}
+	put(".claude/agents/caf\xe9.md") // of which no archive could be read again
+	if seeds, left := source.Take(".claude/agents/*"); len(seeds) != 0 || len(left) != 1 {
+		t.Errorf("a name that is no text: %v, left out %v", seeds, left)
+	}
 	if got := Expand("{project} {slashes}", "/home/u/my.app"); got != "-home-u-my-app home-u-my.app" {
 		t.Errorf("%q", got)
 	}
