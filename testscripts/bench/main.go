@@ -2,7 +2,7 @@
 // comparison: this machine's noise then meets both sides. It exits 1 if a figure
 // is over its limit.
 //
-//	bench [-rounds N] [start|restored|agent|memory|many|loop|rules|broker]…
+//	bench [-rounds N] [start|restored|agent|share|memory|many|loop|rules|broker]…
 package main
 
 import (
@@ -31,11 +31,11 @@ func main() {
 	flag.Parse()
 	parts := flag.Args()
 	if len(parts) == 0 {
-		parts = []string{"rules", "broker", "memory", "many", "start", "restored", "agent", "loop"}
+		parts = []string{"rules", "broker", "memory", "many", "start", "restored", "agent", "share", "loop"}
 	}
 	ok := true
 	for _, p := range parts {
-		f, known := map[string]func() error{"start": start, "restored": restored, "agent": agent, "memory": memory, "many": many, "loop": loop, "rules": rules, "broker": broker}[p]
+		f, known := map[string]func() error{"start": start, "restored": restored, "agent": agent, "share": share, "memory": memory, "many": many, "loop": loop, "rules": rules, "broker": broker}[p]
 		if !known {
 			fmt.Fprintf(os.Stderr, "bench: there is no %q\n", p)
 			os.Exit(2)

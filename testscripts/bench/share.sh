@@ -1,0 +1,35 @@
+# Runs in the guest, in the workspace, which has tree, a repository, and package, a lock
+# file and npm's cache of what it names. Prints lines: PLACE WORK SECONDS.
+set -eu
+export npm_config_cache=/var/tmp/cache npm_config_update_notifier=false npm_config_audit=false npm_config_fund=false
+cp -a package/cache /var/tmp/cache
+mkdir /var/tmp/disk
+cp -a tree package /var/tmp/disk
+cp -a tree package private
+
+timed() { # PLACE WORK COMMAND…
+  place=$1 work=$2 began=$(date +%s%N); shift 2
+  "$@" >/dev/null
+  echo "$place $work $(($(date +%s%N) - began))"
+}
+write() { dd if=/dev/zero of=big bs=1M count=100 conv=fsync status=none; }
+again() { echo 2 >/proc/sys/vm/drop_caches; } # what the kernel knows of files, as after a while
+
+for dir in "$PWD" /var/tmp/disk "$PWD/private"; do
+  case $dir in "$PWD") place=share ;; */private) place=private ;; *) place=disk ;; esac
+  cd "$dir/tree"
+  again
+  timed $place status-first git status --porcelain
+  for i in 1 2 3 4 5; do timed $place status git status --porcelain; done
+  for i in 1 2 3; do timed $place rg rg -c needle .; done
+  for i in 1 2 3; do
+    timed $place write write
+    timed $place read cat big
+  done
+  rm big
+  cd "$dir/package"
+  for i in 1 2 3; do timed $place npm-ci npm ci --offline --ignore-scripts --silent; done
+  timed $place remove rm -r node_modules
+  cd "${dir%/private}"
+  test $place != disk || cd "$OLDPWD"
+done
