@@ -42,7 +42,10 @@ func (f *flow) serveHTTP(held []byte) {
 		return
 	}
 	down := make(chan error, 1)
-	go func() { down <- f.passDown() }()
+	go func() {
+		growStack()
+		down <- f.passDown()
+	}()
 	f.passRequests(req, in, down)
 }
 
@@ -239,7 +242,10 @@ func (f *flow) upgrade(req *http1.Request, in *bufio.Reader) {
 		return
 	}
 	down := make(chan error, 1)
-	go func() { down <- f.passDownFrom(answers) }()
+	go func() {
+		growStack()
+		down <- f.passDownFrom(answers)
+	}()
 	if switched {
 		f.settle(f.passUp(nil), <-down)
 		return

@@ -12,7 +12,10 @@ import (
 // held back of the guest's, then everything.
 func (f *flow) splice(held []byte) {
 	down := make(chan error, 1)
-	go func() { down <- f.passDown() }()
+	go func() {
+		growStack()
+		down <- f.passDown()
+	}()
 	err := f.passUp(held)
 	f.settle(err, <-down)
 }

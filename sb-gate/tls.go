@@ -33,6 +33,7 @@ func (f *flow) serveTLS(got first) {
 	a := &answer{f: f, served: make(chan bool, 1)}
 	down := make(chan error, 1)
 	go func() {
+		growStack()
 		err := f.passDownBy(a.passSome)
 		close(a.served) // what it has not told by now is that the server has not
 		down <- err

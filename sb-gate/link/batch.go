@@ -18,17 +18,21 @@ const maxHead = frame.HeaderLen + header.IPv4MinimumSize + header.TCPHeaderMaxim
 // maxParts is how many parts a frame may have.
 const maxParts = 64
 
+// maxSmall is the size of the largest frame that is copied, to wait for others.
+const maxSmall = 512
+
 // batch is frames on their way to the machine. They are in parts, so that a
 // segment's payload is not copied to be cut.
 type batch struct {
 	heads []byte   // the headers that were made for them; it is never moved
+	small []byte   // frames that were copied; nor is it
 	parts [][]byte // of all frames, in their order
 	ends  []int    // for each frame, where its parts end
 	sent  int      // how many frames the machine has taken
 }
 
 func newBatch() *batch {
-	return &batch{heads: make([]byte, 0, maxBatch*maxHead)}
+	return &batch{heads: make([]byte, 0, maxBatch*maxHead), small: make([]byte, 0, maxBatch*maxSmall)}
 }
 
 // full says whether it must be written before a frame can be added.
@@ -47,6 +51,15 @@ func (b *batch) add() {
 	b.ends = append(b.ends, len(b.parts))
 }
 
+// copy appends a small frame as one part.
+func (b *batch) copy(slices [][]byte) {
+	start := len(b.small)
+	for _, s := range slices {
+		b.small = append(b.small, s...)
+	}
+	b.parts = append(b.parts, b.small[start:])
+}
+
 // frame is the parts of frame i.
 func (b *batch) frame(i int) [][]byte {
 	start := 0
@@ -61,7 +74,7 @@ func (b *batch) left() int { return len(b.ends) - b.sent }
 
 func (b *batch) reset() {
 	clear(b.parts) // what they lie in is given back
-	b.heads, b.parts, b.ends, b.sent = b.heads[:0], b.parts[:0], b.ends[:0], 0
+	b.heads, b.small, b.parts, b.ends, b.sent = b.heads[:0], b.small[:0], b.parts[:0], b.ends[:0], 0
 }
 
 // cursor walks over bytes that lie in several slices.

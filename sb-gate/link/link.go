@@ -43,6 +43,8 @@ type Endpoint struct {
 
 	sending sync.Mutex
 	out     *batch
+	due     chan struct{} // something waits to be sent
+	closed  bool
 	vectors vectors
 	stuck   bool // the machine did not take the last frame in time
 
@@ -72,7 +74,9 @@ func New(f *os.File, filter *frame.Filter, dropped func(reason.Code)) (*Endpoint
 	if err != nil {
 		return nil, fmt.Errorf("open the wire: %w", err)
 	}
-	return &Endpoint{conn: conn, raw: raw, filter: filter, dropped: dropped, out: newBatch(), ended: make(chan struct{})}, nil
+	e := &Endpoint{conn: conn, raw: raw, filter: filter, dropped: dropped, out: newBatch(), due: make(chan struct{}, 1), ended: make(chan struct{})}
+	go e.sendHeld()
+	return e, nil
 }
 
 // Wait implements stack.LinkEndpoint: it returns when the wire was closed.
@@ -84,8 +88,12 @@ func (e *Endpoint) Ended() <-chan struct{} { return e.ended }
 // Err is why the wire ended: nil if Close ended it.
 func (e *Endpoint) Err() error { return e.err }
 
-// Close implements stack.LinkEndpoint.
-func (e *Endpoint) Close() { e.conn.Close() }
+// Close implements stack.LinkEndpoint. What waits is sent before.
+func (e *Endpoint) Close() {
+	if e.sendLast() {
+		e.conn.Close() // which waits for who reads, who may be sending
+	}
+}
 
 // Attach implements stack.LinkEndpoint: from then on frames come in.
 func (e *Endpoint) Attach(d stack.NetworkDispatcher) {

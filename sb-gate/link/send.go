@@ -1,6 +1,7 @@
 package link
 
 import (
+	"runtime"
 	"time"
 
 	"sb/sb-gate/frame"
@@ -17,22 +18,63 @@ func (e *Endpoint) GSOMaxSize() uint32 { return 65000 }
 // SupportedGSO implements stack.GSOEndpoint.
 func (e *Endpoint) SupportedGSO() stack.SupportedGSO { return stack.HostGSOSupported }
 
-// WritePackets implements stack.LinkEndpoint. What the machine does not take in
-// time is dropped.
+// WritePackets implements stack.LinkEndpoint. Small frames go out together with
+// others that follow at once: each call to the kernel costs as much as many of
+// them, and wakes the machine. What it does not take in time is dropped.
 func (e *Endpoint) WritePackets(pkts stack.PacketBufferList) (int, tcpip.Error) {
 	e.sending.Lock()
 	defer e.sending.Unlock()
+	if e.closed {
+		return 0, &tcpip.ErrClosedForSend{}
+	}
+	borrowed := false
 	for _, pkt := range pkts.AsSlice() {
-		if pkt.GSOOptions.Type == stack.GSONone {
+		switch {
+		case pkt.GSOOptions.Type != stack.GSONone:
+			borrowed = true
+			e.cut(pkt)
+		case pkt.Size() > maxSmall:
+			borrowed = true
 			all := cursor{slices: pkt.AsSlices()}
 			e.out.parts = all.next(e.out.parts, pkt.Size())
 			e.queued()
-		} else {
-			e.cut(pkt)
+		default:
+			e.out.copy(pkt.AsSlices())
+			e.queued()
 		}
 	}
-	e.flush()
+	if borrowed {
+		e.flush() // what they lie in is the stack's again
+	} else if e.out.left() > 0 {
+		select {
+		case e.due <- struct{}{}:
+		default:
+		}
+	}
 	return pkts.Len(), nil
+}
+
+// sendHeld writes what waits, until the wire is closed.
+func (e *Endpoint) sendHeld() {
+	for range e.due {
+		runtime.Gosched() // who can go on now may send too
+		e.sending.Lock()
+		e.flush()
+		e.sending.Unlock()
+	}
+}
+
+// sendLast writes what waits and lets nothing follow; false: that has been.
+func (e *Endpoint) sendLast() bool {
+	e.sending.Lock()
+	defer e.sending.Unlock()
+	if e.closed {
+		return false
+	}
+	e.closed = true
+	e.flush()
+	close(e.due)
+	return true
 }
 
 // cut queues a TCP packet as segments of its maximum size, each with its own
@@ -99,10 +141,10 @@ func (e *Endpoint) queued() {
 // read is waited for once: until it reads again, every further frame is dropped
 // at once, or all who send would wait behind each other.
 func (e *Endpoint) flush() {
-	defer e.out.reset()
 	if e.out.left() == 0 {
 		return
 	}
+	defer e.out.reset()
 	full, waited := false, false
 	e.raw.Write(func(fd uintptr) bool {
 		full = e.write(int(fd))

@@ -53,9 +53,9 @@ func (r *running) stop() {
 	}
 }
 
-// cpu is the gateway's CPU time so far, in seconds.
-func (r *running) cpu() float64 {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", r.process.Process.Pid))
+// cpuOf is a process's CPU time so far, in seconds.
+func cpuOf(c *exec.Cmd) float64 {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.Process.Pid))
 	if err != nil {
 		return 0
 	}

@@ -40,7 +40,7 @@ func main() {
 		end(client(flag.Args()[1:]))
 		return
 	case "server":
-		end(serveLoad(flag.Arg(1)))
+		end(serve(flag.Arg(1)))
 		return
 	}
 	made := ""

@@ -18,6 +18,9 @@ var columns = []struct {
 	{"http", "request µs", 0},
 	{"cps", "conn/s", 0},
 	{"conn cpu", "cpu µs", 0},
+	{"up rest", "rest s/GB", 2},
+	{"down rest", "down", 2},
+	{"conn rest", "rest µs", 0},
 	{"idle", "idle MiB", 1},
 	{"each", "KiB/flow", 1},
 }

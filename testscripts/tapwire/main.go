@@ -17,6 +17,8 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
+	"runtime/debug"
 	"strings"
 	"unsafe"
 
@@ -64,6 +66,9 @@ func run() error {
 	if err != nil {
 		return err
 	}
+	// The two that pump never leave their processors; this one needs another.
+	runtime.GOMAXPROCS(3)
+	debug.SetGCPercent(-1)
 	ends := make(chan error, 2)
 	go func() { ends <- up(tap, w) }()
 	go func() { ends <- down(w, tap) }()

@@ -12,7 +12,7 @@ import (
 )
 
 // wire is the gateway's socket: a datagram a frame, or a stream of frames with
-// their lengths.
+// their lengths. One thread writes to it and one reads.
 type wire struct {
 	fd     int
 	stream bool
@@ -21,9 +21,11 @@ type wire struct {
 	end    int
 	reads  []rawfile.MMsgHdr // of datagrams: many in one call
 
-	// frames that are queued, two parts each; and what is made for them
-	parts   [][]byte
+	// Frames that are queued, and what is made for them. None of it is moved or
+	// made anew.
+	queued  int
 	heads   []byte
+	lengths [maxBatch][4]byte
 	vectors []unix.Iovec
 	frames  []rawfile.MMsgHdr
 }
@@ -48,15 +50,16 @@ func newWire(fd int, stream bool) (*wire, error) {
 	if err := unix.SetNonblock(fd, false); err != nil {
 		return nil, err
 	}
-	w := &wire{fd: fd, stream: stream, in: make([]byte, maxBatch*slot),
-		heads: make([]byte, 0, maxBatch*maxHead), vectors: make([]unix.Iovec, 0, 2*maxBatch)}
+	w := &wire{fd: fd, stream: stream, in: make([]byte, maxBatch*slot), heads: make([]byte, 0, maxBatch*maxHead),
+		vectors: make([]unix.Iovec, 0, 3*maxBatch), frames: make([]rawfile.MMsgHdr, 0, maxBatch)}
 	for i := range maxBatch {
-		w.reads = append(w.reads, message(rawfile.IovecFromBytes(w.in[i*slot:(i+1)*slot])))
+		part := rawfile.IovecFromBytes(w.in[i*slot : (i+1)*slot])
+		w.reads = append(w.reads, message([]unix.Iovec{part}))
 	}
 	return w, nil
 }
 
-func message(parts ...unix.Iovec) (m rawfile.MMsgHdr) {
+func message(parts []unix.Iovec) (m rawfile.MMsgHdr) {
 	m.Msg.Iov = &parts[0]
 	m.Msg.SetIovlen(len(parts))
 	return m
@@ -65,19 +68,32 @@ func message(parts ...unix.Iovec) (m rawfile.MMsgHdr) {
 // wait waits until the socket can be written or read: a socket that the other
 // side shares may be non-blocking.
 func (w *wire) wait(events int16) error {
-	p := []unix.PollFd{{Fd: int32(w.fd), Events: events}}
+	p := unix.PollFd{Fd: int32(w.fd), Events: events}
 	for {
-		if _, err := unix.Poll(p, -1); err != unix.EINTR {
+		if _, err := call(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, 0, 0); err != unix.EINTR {
 			return err
 		}
 	}
 }
 
+// full says that no other frame can be queued before a flush.
+func (w *wire) full() bool { return w.queued == maxBatch }
+
 // queue adds a frame of two parts to those that flush writes. The parts stay as
 // they are until then.
 func (w *wire) queue(head, rest []byte) error {
-	w.parts = append(w.parts, head, rest)
-	if len(w.parts) == 2*maxBatch {
+	first := len(w.vectors)
+	if w.stream {
+		length := w.lengths[w.queued][:]
+		binary.BigEndian.PutUint32(length, uint32(len(head)+len(rest)))
+		w.vectors = append(w.vectors, rawfile.IovecFromBytes(length))
+	}
+	w.vectors = append(w.vectors, rawfile.IovecFromBytes(head))
+	if len(rest) > 0 {
+		w.vectors = append(w.vectors, rawfile.IovecFromBytes(rest))
+	}
+	w.frames = append(w.frames, message(w.vectors[first:]))
+	if w.queued++; w.full() {
 		return w.flush()
 	}
 	return nil
@@ -92,27 +108,15 @@ func (w *wire) head(b []byte) []byte {
 
 // flush writes what is queued.
 func (w *wire) flush() error {
-	defer func() { w.parts, w.heads = w.parts[:0], w.heads[:0] }()
+	vectors, frames := w.vectors, w.frames
+	w.vectors, w.frames, w.heads, w.queued = w.vectors[:0], w.frames[:0], w.heads[:0], 0
 	if w.stream {
-		var all [][]byte
-		for i := 0; i < len(w.parts); i += 2 {
-			all = append(all, binary.BigEndian.AppendUint32(nil, uint32(len(w.parts[i])+len(w.parts[i+1]))), w.parts[i], w.parts[i+1])
-		}
-		return w.writeAll(all)
+		return w.writeAll(vectors)
 	}
-	w.vectors, w.frames = w.vectors[:0], w.frames[:0]
-	for i := 0; i < len(w.parts); i += 2 {
-		first := len(w.vectors)
-		w.vectors = append(w.vectors, rawfile.IovecFromBytes(w.parts[i]))
-		if len(w.parts[i+1]) > 0 {
-			w.vectors = append(w.vectors, rawfile.IovecFromBytes(w.parts[i+1]))
-		}
-		w.frames = append(w.frames, message(w.vectors[first:]...))
-	}
-	for frames := w.frames; len(frames) > 0; {
-		n, err := rawfile.NonBlockingSendMMsg(w.fd, frames)
+	for len(frames) > 0 {
+		n, err := call(unix.SYS_SENDMMSG, uintptr(w.fd), uintptr(unsafe.Pointer(&frames[0])), uintptr(len(frames)), unix.MSG_DONTWAIT)
 		switch err {
-		case 0:
+		case nil:
 			frames = frames[n:]
 		case unix.EINTR:
 		case unix.EAGAIN, unix.ENOBUFS:
@@ -126,9 +130,9 @@ func (w *wire) flush() error {
 	return nil
 }
 
-func (w *wire) writeAll(parts [][]byte) error {
+func (w *wire) writeAll(parts []unix.Iovec) error {
 	for len(parts) > 0 {
-		n, err := unix.Writev(w.fd, parts)
+		n, err := call(unix.SYS_WRITEV, uintptr(w.fd), uintptr(unsafe.Pointer(&parts[0])), uintptr(len(parts)), 0)
 		switch err {
 		case nil:
 		case unix.EINTR:
@@ -141,12 +145,13 @@ func (w *wire) writeAll(parts [][]byte) error {
 		default:
 			return err
 		}
-		for len(parts) > 0 && n >= len(parts[0]) {
-			n -= len(parts[0])
+		for len(parts) > 0 && n >= int(parts[0].Len) {
+			n -= int(parts[0].Len)
 			parts = parts[1:]
 		}
 		if n > 0 {
-			parts[0] = parts[0][n:]
+			parts[0].Base = (*byte)(unsafe.Add(unsafe.Pointer(parts[0].Base), n))
+			parts[0].SetLen(int(parts[0].Len) - n)
 		}
 	}
 	return nil
@@ -158,13 +163,14 @@ func (w *wire) receive(each func([]byte) error) error {
 	if w.stream {
 		return w.receiveStream(each)
 	}
-	n, _, err := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(w.fd), uintptr(unsafe.Pointer(&w.reads[0])), maxBatch, unix.MSG_DONTWAIT, 0, 0)
-	switch {
-	case err == unix.EINTR:
+	n, err := call(unix.SYS_RECVMMSG, uintptr(w.fd), uintptr(unsafe.Pointer(&w.reads[0])), maxBatch, unix.MSG_WAITFORONE)
+	switch err {
+	case nil:
+	case unix.EINTR:
 		return nil
-	case err == unix.EAGAIN:
+	case unix.EAGAIN:
 		return w.wait(unix.POLLIN)
-	case err != 0:
+	default:
 		return fmt.Errorf("read the wire: %w", err)
 	}
 	for i := range n {
@@ -180,7 +186,8 @@ func (w *wire) receiveStream(each func([]byte) error) error {
 		copy(w.in, w.in[w.start:w.end])
 		w.start, w.end = 0, w.end-w.start
 	}
-	n, err := unix.Read(w.fd, w.in[w.end:])
+	room := w.in[w.end:]
+	n, err := call(unix.SYS_READ, uintptr(w.fd), uintptr(unsafe.Pointer(&room[0])), uintptr(len(room)), 0)
 	switch {
 	case err == unix.EINTR:
 		return nil
@@ -202,4 +209,16 @@ func (w *wire) receiveStream(each func([]byte) error) error {
 		w.start += 4 + size
 	}
 	return nil
+}
+
+// call makes a system call that may wait, of which the runtime is not told: it
+// would take the processor away from this thread, give it to another and have it
+// back afterwards, for each frame. There are processors enough, and nothing here
+// is collected.
+func call(number, a, b, c, d uintptr) (int, error) {
+	n, _, errno := unix.RawSyscall6(number, a, b, c, d, 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), nil
 }
