@@ -22,13 +22,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// secret becomes `sb-broker keep`, whose verbs these are: sb-run holds no secret.
+// secret becomes `sb-broker keep`, whose verbs these are: sb-run holds no secret. What
+// is wrong with the configuration is said here, where all of it is known.
 func secret(args []string) error {
+	if _, err := loadConfig(); err != nil {
+		return err
+	}
 	path, err := tool("sb-broker")
 	if err != nil {
 		return err
 	}
-	err = unix.Exec(path, append([]string{path, "keep"}, args...), os.Environ())
+	err = unix.Exec(path, append([]string{binding.SecretVerb, "keep"}, args...), os.Environ())
 	return fmt.Errorf("run %s: %w", path, err)
 }
 
