@@ -61,6 +61,9 @@ func makePlan(e *ending, o *options, c *config) (*plan, error) {
 	if err := addRules(m, o, c, p); err != nil {
 		return nil, err
 	}
+	if err := judgeSecrets(o, c, p); err != nil {
+		return nil, err
+	}
 	if err := addShares(m, o, isProfile); err != nil {
 		return nil, err
 	}

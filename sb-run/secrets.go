@@ -36,6 +36,25 @@ func secret(args []string) error {
 	return fmt.Errorf("run %s: %w", path, err)
 }
 
+// judgeSecrets refuses the secrets that are asked for by words that mean none, before
+// anything is fetched for a sandbox that cannot be.
+func judgeSecrets(o *options, c *config, p *profile.Profile) error {
+	services := binding.BuiltIn()
+	for _, word := range slices.Concat(p.Secrets, c.Secrets, o.secrets) {
+		if _, err := services.Find(word, c.Bindings); err != nil {
+			return badSecret(word, err)
+		}
+	}
+	return nil
+}
+
+func badSecret(word string, err error) error {
+	if word == "" {
+		word = `""`
+	}
+	return say.Usage("secret %s: %w", word, err)
+}
+
 // addSecrets gives the sandbox what the profile, the configuration and the call
 // ask for: placeholders in its environment, and the rules that lead to the hosts.
 func addSecrets(m *manifest.Manifest, o *options, c *config, p *profile.Profile) error {
@@ -56,7 +75,7 @@ func addSecrets(m *manifest.Manifest, o *options, c *config, p *profile.Profile)
 		done = append(done, word)
 		found, err := services.Find(word, c.Bindings)
 		if err != nil {
-			return say.Usage("secret %s: %w", word, err)
+			return badSecret(word, err)
 		}
 		for _, b := range found {
 			if placeholders[b.Secret] == "" {
