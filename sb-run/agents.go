@@ -30,6 +30,9 @@ be changed by one of your own with the same name.`, []say.Verb{
 	}, args)
 }
 
+// exampleProfile is one that is built in.
+const exampleProfile = "shell"
+
 // oneProfile parses the flags and returns the name of a profile, which need not be
 // there.
 func oneProfile(verb, about string, args []string) (profile.Set, string, error) {
@@ -38,7 +41,7 @@ func oneProfile(verb, about string, args []string) (profile.Set, string, error) 
 		return profile.Set{}, "", err
 	}
 	if flags.NArg() != 1 {
-		return profile.Set{}, "", say.Usage("%s takes one profile, not %d", verb, flags.NArg())
+		return profile.Set{}, "", say.WithHint(say.Usage("%s takes one profile, not %d", verb, flags.NArg()), "as in sb-run agents %s %s; sb-run agents ls lists them", verb, exampleProfile)
 	}
 	if !profile.IsName(flags.Arg(0)) {
 		return profile.Set{}, "", say.Usage("%q is no name of a profile: lower case letters, digits, - and _", flags.Arg(0))

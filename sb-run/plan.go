@@ -70,6 +70,9 @@ func makePlan(e *ending, o *options, c *config) (*plan, error) {
 	if err := addRules(m, o, c, p); err != nil {
 		return nil, err
 	}
+	if err := judgeSecrets(o, c, p); err != nil {
+		return nil, err
+	}
 	if err := addShares(m, o, c, p, isProfile); err != nil {
 		return nil, err
 	}

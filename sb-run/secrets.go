@@ -22,14 +22,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// secret becomes `sb-broker keep`, whose verbs these are: sb-run holds no secret.
+// secret becomes `sb-broker keep`, whose verbs these are: sb-run holds no secret. What
+// is wrong with the configuration is said here, where all of it is known.
 func secret(args []string) error {
+	if _, err := loadConfig(); err != nil {
+		return err
+	}
 	path, err := tool("sb-broker")
 	if err != nil {
 		return err
 	}
-	err = unix.Exec(path, append([]string{path, "keep"}, args...), os.Environ())
+	err = unix.Exec(path, append([]string{binding.SecretVerb, "keep"}, args...), os.Environ())
 	return fmt.Errorf("run %s: %w", path, err)
+}
+
+// judgeSecrets refuses the secrets that are asked for by words that mean none, before
+// anything is fetched for a sandbox that cannot be.
+func judgeSecrets(o *options, c *config, p *profile.Profile) error {
+	services := binding.BuiltIn()
+	for _, word := range slices.Concat(p.Secrets, c.Secrets, o.secrets) {
+		if _, err := services.Find(word, c.Bindings); err != nil {
+			return badSecret(word, err)
+		}
+	}
+	return nil
+}
+
+func badSecret(word string, err error) error {
+	if word == "" {
+		word = `""`
+	}
+	return say.Usage("secret %s: %w", word, err)
 }
 
 // addSecrets gives the sandbox what the profile, the configuration and the call
@@ -52,7 +75,7 @@ func addSecrets(m *manifest.Manifest, o *options, c *config, p *profile.Profile)
 		done = append(done, word)
 		found, err := services.Find(word, c.Bindings)
 		if err != nil {
-			return say.Usage("secret %s: %w", word, err)
+			return badSecret(word, err)
 		}
 		for _, b := range found {
 			if placeholders[b.Secret] == "" {

@@ -91,13 +91,18 @@ func TestSecretHosts(t *testing.T) {
 			t.Errorf("%q: variables %v, rules %v", c.args, m.Run.Env, m.Rules.Allow)
 		}
 	}
+	s = newStage(t)
 	for args, want := range map[string]string{
 		"--secret=unheard-of":          "secret unheard-of: where unheard-of goes is not known",
 		"--secret=npm":                 "secret npm: npm has no host of its own",
 		"--secret=Anthropic":           `"Anthropic" is no name of a secret`,
 		"--secret=anthropic@*.example": "'*'",
+		"--secret=":                    `secret "": it has no name: write the one that it is kept under`,
 	} {
 		s.run("img", args, "--print").want(t, 125, want)
+	}
+	if n := len(s.starts("sb-image")); n != 0 {
+		t.Errorf("sb-image was started %d times before the secret was judged", n)
 	}
 }
 

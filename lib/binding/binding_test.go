@@ -75,6 +75,14 @@ func TestBindings(t *testing.T) {
 	if one.Methods = append(one.Methods, "GET"); one.Check() == nil {
 		t.Errorf("%d methods pass", len(one.Methods))
 	}
+	denied := many
+	denied.DeniedPaths = slices.Clone(many.Paths)
+	if err := denied.Check(); err != nil {
+		t.Errorf("%d denied paths: %v", len(denied.DeniedPaths), err)
+	}
+	if denied.DeniedPaths = append(denied.DeniedPaths, "/5"); denied.Check() == nil {
+		t.Errorf("%d denied paths pass", len(denied.DeniedPaths))
+	}
 	if many.Paths = append(many.Paths, "/5"); many.Check() == nil {
 		t.Errorf("%d paths pass", len(many.Paths))
 	}
@@ -185,7 +193,7 @@ func TestFind(t *testing.T) {
 			t.Errorf("%s: %q, %v; want %s", c.word, strings.Join(got, ";"), err, c.want)
 		}
 	}
-	for word, why := range map[string]string{"unknown": "where unknown goes is not known", "npm": "npm has no host of its own", "A": "is no name of a secret", "a@": "there is no name", "a@*.example": "'*'", "a@1.2.3.4": "number", "": "is no name of a secret", "@a.example": "is no name of a secret",
+	for word, why := range map[string]string{"unknown": "where unknown goes is not known", "npm": "npm has no host of its own", "A": "is no name of a secret", "a@": "there is no name", "a@*.example": "'*'", "a@1.2.3.4": "number", "": "it has no name: write", "@a.example": "it has no name: write",
 		"openai:o/r": "openai has no parts", "github:o": "is no repository", "github:o/r.git": "is no repository", "github:o/r/x": "is no repository", "github:o/..": "is no repository", "github:/r": "is no repository", "github:o/": "is no repository", "github:o/r?x": "is no repository", "github:o/%2e": "is no repository", "github:": "is no repository"} {
 		if _, err := s.Find(word, own); err == nil || !strings.Contains(err.Error(), why) {
 			t.Errorf("%q: %v, want %s", word, err, why)

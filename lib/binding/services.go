@@ -43,6 +43,9 @@ func BuiltIn() *Services {
 // that name.
 func (s *Services) Find(word string, own []Binding) ([]Binding, error) {
 	name, host, atHost := strings.Cut(word, "@")
+	if name == "" {
+		return nil, fmt.Errorf("it has no name: write the one that it is kept under, perhaps with a host, as %s or NAME@HOST", s.names()[0])
+	}
 	if name, scope, ok := strings.Cut(word, ":"); ok {
 		return s.scoped(name, scope)
 	}

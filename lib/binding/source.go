@@ -57,6 +57,10 @@ func (s *Settings) Check() error {
 	return nil
 }
 
+// SecretVerb is the name (argv[0]) under which sb-run runs `sb-broker keep`, which then
+// speaks of itself by it and fails with sb-run's exit code.
+const SecretVerb = "sb-run secret"
+
 // Source says where a value is: env:VARIABLE, file:PATH, fd:N, or cmd: and the
 // words of a command, whose first line of output it is. In TOML it is a string,
 // whose command is split at blanks, or an array that has one word in each element.

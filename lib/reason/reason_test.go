@@ -98,3 +98,17 @@ func TestAllIsSorted(t *testing.T) {
 		t.Error("All hands out its own table")
 	}
 }
+
+// TestCredentialsFix: who is refused something at a name with a credential is told what
+// to do about it; what is only noted needs nothing.
+func TestCredentialsFix(t *testing.T) {
+	for _, code := range []Code{SecretUnavailable, SecretUnusable, CredentialScope, CredentialMint, MethodOverride, GraphQLScope, HeaderTwice, HTTPPath,
+		HostMisdirected, EchoUnreadable, UpstreamUnverified, UpstreamFailed, GuestHandshake, BrokerAbsent, BrokerDied, PlaceholderElsewhere, MemoryBudget} {
+		if e, ok := Explain(code); !ok || e.What == "" || e.Fix == "" {
+			t.Errorf("%s: %+v", code, e)
+		}
+	}
+	if e, ok := Explain(CredentialUsed); !ok || e.Fix != "" {
+		t.Errorf("%s: %+v", CredentialUsed, e)
+	}
+}

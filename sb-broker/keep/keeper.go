@@ -41,7 +41,27 @@ func Main(args []string) error {
 	if slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--secrets") }) {
 		return serveMain(args)
 	}
-	return say.Verbs("sb-broker keep", "Keeps secrets, and hands them to sb-broker (--secrets=N) while a sandbox runs.", verbs, args)
+	about := "Keeps secrets, and hands them to sb-broker (--secrets=N) while a sandbox runs."
+	if command() == binding.SecretVerb {
+		about = "Keeps the secrets that --secret gives to sandboxes: in the system's keychain, or in\nencrypted files."
+	}
+	err := say.Verbs(command(), about, verbs, args)
+	var e *say.Error
+	if isAnswer := errors.As(err, &e) && e.Err == nil; isAnswer || say.Code(err) == say.CodeOK || command() != binding.SecretVerb {
+		return err
+	}
+	return say.WithCode(err, codeOfRun)
+}
+
+// codeOfRun is the exit code of a failure of sb-run's own.
+const codeOfRun = 125
+
+// command is how the user called this.
+func command() string {
+	if os.Args[0] == binding.SecretVerb {
+		return binding.SecretVerb
+	}
+	return "sb-broker keep"
 }
 
 // keeper reads secrets from where they are.

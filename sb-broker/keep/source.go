@@ -106,6 +106,9 @@ func fromCommand(ctx context.Context, words []string) ([]byte, error) {
 	switch {
 	case ctx.Err() != nil:
 		return nil, fault{"timeout", fmt.Errorf("%s did not end within %v", words[0], commandTime)}
+	case errors.Is(err, exec.ErrWaitDelay):
+		clear(out.b)
+		return nil, fault{"failed", fmt.Errorf("%s has ended, and something that it started goes on and holds its output open", words[0])}
 	case err != nil:
 		clear(out.b)
 		text, _, _ := strings.Cut(strings.TrimSpace(string(errs.b)), "\n")
@@ -113,6 +116,9 @@ func fromCommand(ctx context.Context, words []string) ([]byte, error) {
 			return nil, fault{"failed", fmt.Errorf("%s: %w: %s", words[0], err, say.Safe(text))}
 		}
 		return nil, fault{"failed", fmt.Errorf("%s: %w", words[0], err)}
+	}
+	if len(trim(out.b)) == 0 {
+		return nil, say.WithHint(fault{"bad-value", fmt.Errorf("%s printed nothing on stdout, and did not fail", words[0])}, "the secret is what it prints; run it by hand, from /")
 	}
 	return out.b, nil
 }

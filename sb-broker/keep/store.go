@@ -179,7 +179,8 @@ func (k *keeper) byPassphrase(passphrase string) (age.Identity, age.Recipient, e
 		return nil, nil, fault{"locked", fmt.Errorf("the store's key: %w", err)}
 	}
 	if text, err = decrypt(text, by); err != nil {
-		return nil, nil, fault{"locked", fmt.Errorf("open %s: the passphrase is another one", path)}
+		return nil, nil, say.WithHint(fault{"locked", fmt.Errorf("open %s: the passphrase is another one", path)},
+			"give store.key the one that the first secret was kept with; if it is lost, remove %s and keep the secrets anew", k.dir)
 	}
 	defer clear(text)
 	return parseIdentity(text)

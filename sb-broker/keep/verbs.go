@@ -31,14 +31,14 @@ func checkNames(words []string) error {
 
 // set keeps a secret.
 func setVerb(args []string) error {
-	flags := say.Flags("sb-broker keep set", "NAME [--stdin]",
+	flags := say.Flags(command()+" set", "NAME [--stdin]",
 		"Keeps a secret in the system's keychain, or in an encrypted file where there is none. It is asked for, or read from stdin: never an argument.")
 	stdin := flags.Bool("stdin", false, "read it from stdin, without the line break at its end")
 	if err := say.Parse(flags, args); err != nil {
 		return err
 	}
 	if flags.NArg() != 1 {
-		return say.WithHint(say.Usage("sb-broker keep set needs the name of one secret"), "the value is no argument: others could see it; it is asked for, or comes by --stdin")
+		return say.WithHint(say.Usage("%s set needs the name of one secret", command()), "the value is no argument: others could see it; it is asked for, or comes by --stdin")
 	}
 	name := flags.Arg(0)
 	if err := checkNames(flags.Args()); err != nil {
@@ -51,7 +51,7 @@ func setVerb(args []string) error {
 	if err := k.takeGiven(nil, nil); err != nil {
 		return err
 	}
-	if k.settings.Store.Kind == "file" {
+	if k.settings.Store.Kind == "file" || k.settings.Store.Kind == "" && k.keys.there() != nil {
 		// Said before the value is asked for.
 		if _, _, err := k.identity(context.Background()); err != nil {
 			return fmt.Errorf("keep the secret %s: %w", name, err)
@@ -122,13 +122,13 @@ func (k *keeper) entry(name string) entry {
 
 // list lists the secrets.
 func listVerb(args []string) error {
-	flags := say.Flags("sb-broker keep ls", "[--json]", "Lists the secrets: where each is, in which variables a guest has its placeholder, and where it goes.")
+	flags := say.Flags(command()+" ls", "[--json]", "Lists the secrets: where each is, in which variables a guest has its placeholder, and where it goes.")
 	asJSON := flags.Bool("json", false, "as JSON")
 	if err := say.Parse(flags, args); err != nil {
 		return err
 	}
 	if flags.NArg() > 0 {
-		return say.Usage("sb-broker keep ls takes no names, got %q", flags.Arg(0))
+		return say.Usage("%s ls takes no names, got %q", command(), flags.Arg(0))
 	}
 	k, err := newKeeper()
 	if err != nil {
@@ -172,7 +172,7 @@ func show(entries []entry, asJSON bool, row func(entry) []string) error {
 
 // check reads secrets, and says which can be.
 func checkVerb(args []string) error {
-	flags := say.Flags("sb-broker keep check", "[--json] [NAME…]", "Reads the secrets, all or those named, as a run would, and says which can be read. A sign-in is refreshed if need be.")
+	flags := say.Flags(command()+" check", "[--json] [NAME…]", "Reads the secrets, all or those named, as a run would, and says which can be read. A sign-in is refreshed if need be.")
 	asJSON := flags.Bool("json", false, "as JSON")
 	if err := say.Parse(flags, args); err != nil {
 		return err
@@ -220,12 +220,12 @@ func checkVerb(args []string) error {
 
 // remove forgets secrets.
 func removeVerb(args []string) error {
-	flags := say.Flags("sb-broker keep rm", "NAME…", "Forgets secrets that `set` kept. Sources of config.toml and sign-ins are not touched.")
+	flags := say.Flags(command()+" rm", "NAME…", "Forgets secrets that `set` kept. Sources of config.toml and sign-ins are not touched.")
 	if err := say.Parse(flags, args); err != nil {
 		return err
 	}
 	if flags.NArg() == 0 {
-		return say.Usage("sb-broker keep rm needs the name of a secret")
+		return say.Usage("%s rm needs the name of a secret", command())
 	}
 	if err := checkNames(flags.Args()); err != nil {
 		return err
@@ -252,7 +252,7 @@ func removeVerb(args []string) error {
 // login says whether a client's sign-in is here and good, after refreshing it if
 // need be.
 func loginVerb(args []string) error {
-	flags := say.Flags("sb-broker keep login", "claude|codex", "Says whether a client's sign-in on this host can be used, and until when; an old one is refreshed.")
+	flags := say.Flags(command()+" login", "claude|codex", "Says whether a client's sign-in on this host can be used, and until when; an old one is refreshed.")
 	if err := say.Parse(flags, args); err != nil {
 		return err
 	}
@@ -262,7 +262,7 @@ func loginVerb(args []string) error {
 	}
 	l, ok := k.logins[flags.Arg(0)]
 	if !ok || flags.NArg() != 1 {
-		return say.Usage("sb-broker keep login needs the name of a sign-in: %s", strings.Join(slices.Sorted(maps.Keys(k.logins)), " or "))
+		return say.Usage("%s login needs the name of a sign-in: %s", command(), strings.Join(slices.Sorted(maps.Keys(k.logins)), " or "))
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), readTime)
 	defer cancel()

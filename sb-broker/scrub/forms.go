@@ -23,9 +23,39 @@ func formsOf(secret, placeholder []byte) (forms []form) {
 			for _, write := range writingsOfBase64 {
 				forms = append(forms, form{[]byte(write(find)), []byte(write(put))})
 			}
+			if enc == base64.RawStdEncoding && len(secret) <= maxWrapped {
+				forms = append(forms, wrapped(find, put)...)
+			}
 		}
 	}
 	return forms
+}
+
+// maxWrapped is the size of the longest secret that is looked for in base64 of several
+// lines, in bytes: there are 1,600 ways to cut it, each as long as it.
+const maxWrapped = 256
+
+// wrapped are the ways in which the lines of base64 end within a secret: after 60
+// characters (GitHub's API, Ruby) or 76 (MIME, RFC 2045), by a line break as it is or
+// as JSON writes it.
+func wrapped(find, put string) (forms []form) {
+	for _, end := range []string{"\n", "\r\n", `\n`, `\r\n`} {
+		for _, width := range []int{60, 76} {
+			for first := 1; first <= width && first < len(find); first++ {
+				forms = append(forms, form{cut(find, first, width, end), cut(put, first, width, end)})
+			}
+		}
+	}
+	return forms
+}
+
+// cut is text in lines of which the first has so many characters.
+func cut(text string, first, width int, end string) (lines []byte) {
+	for size := first; len(text) > size; size = width {
+		lines = append(append(lines, text[:size]...), end...)
+		text = text[size:]
+	}
+	return append(lines, text...)
 }
 
 var writings = []func(string) string{
@@ -42,11 +72,24 @@ var writings = []func(string) string{
 	func(s string) string { return hex.EncodeToString([]byte(s)) },
 	func(s string) string { return strings.ToUpper(hex.EncodeToString([]byte(s))) },
 	html.EscapeString,
+	htmlNames.Replace,
+	htmlNumbers.Replace,
+	func(s string) string { return everyByte(s, "&#%d;") },
+	func(s string) string { return everyByte(s, "&#x%x;") },
+	func(s string) string { return everyByte(s, "&#x%X;") },
+	func(s string) string { return everyByte(s, "&#X%X;") },
 	strings.ToLower,
 	strings.ToUpper,
 	func(s string) string { return everyByte(s, `\u%04x`) },
 	utf16,
 }
+
+// Of HTML, what XML's writers and templates put for what has a meaning there; Go's is
+// html.EscapeString.
+var (
+	htmlNames   = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;", "'", "&apos;")
+	htmlNumbers = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;", "'", "&#39;", "/", "&#x2F;", "`", "&#x60;", "=", "&#x3D;")
+)
 
 // writingsOfBase64 are those in which its "+", "/" and "=" are something else.
 var writingsOfBase64 = []func(string) string{
@@ -57,6 +100,10 @@ var writingsOfBase64 = []func(string) string{
 	url.PathEscape,
 	func(s string) string { return lowerEscapes(url.PathEscape(s)) },
 	func(s string) string { return strings.ReplaceAll(s, "+", "&#43;") },
+	htmlNumbers.Replace,
+	func(s string) string { return everyByte(s, "&#%d;") },
+	func(s string) string { return everyByte(s, "&#x%x;") },
+	func(s string) string { return everyByte(s, "&#x%X;") },
 	func(s string) string { return strings.ReplaceAll(s, "+", `\u002b`) },
 	utf16,
 }

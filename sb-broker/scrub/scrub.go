@@ -17,9 +17,10 @@ const Least = 8
 type Set struct {
 	forms   []form // the longest first, so that none hides within another
 	longest int
-	begins  [256]bool // the first bytes of forms
-	shift   []uint8   // by two bytes: how far a match cannot begin before them
-	window  int       // bytes of each form that shift is about
+	begins  [256][]int       // forms by their first byte
+	pairs   map[uint16][]int // and by their first two
+	shift   []uint8          // by two bytes: how far a match cannot begin before them
+	window  int              // bytes of each form that shift is about
 }
 
 type form struct{ find, put []byte }
@@ -30,11 +31,12 @@ type Pair struct{ Secret, Placeholder []byte }
 // New makes a set. A secret shorter than Least is not looked for.
 func New(pairs []Pair) *Set {
 	s := &Set{}
+	seen := map[string]bool{}
 	for _, p := range pairs {
 		if len(p.Secret) < Least {
 			continue
 		}
-		s.add(p)
+		s.add(p, seen)
 	}
 	slices.SortStableFunc(s.forms, func(a, b form) int { return len(b.find) - len(a.find) })
 	s.index()
@@ -44,11 +46,12 @@ func New(pairs []Pair) *Set {
 // Empty says that there is nothing to look for.
 func (s *Set) Empty() bool { return s == nil || len(s.forms) == 0 }
 
-func (s *Set) add(p Pair) {
+func (s *Set) add(p Pair, seen map[string]bool) {
 	for _, f := range formsOf(p.Secret, p.Placeholder) {
-		if len(f.find) < Least || bytes.Equal(f.find, f.put) || slices.ContainsFunc(s.forms, func(o form) bool { return bytes.Equal(o.find, f.find) }) {
+		if len(f.find) < Least || bytes.Equal(f.find, f.put) || seen[string(f.find)] {
 			continue
 		}
+		seen[string(f.find)] = true
 		s.forms = append(s.forms, f)
 	}
 }
@@ -61,8 +64,10 @@ func (s *Set) index() {
 	s.longest = len(s.forms[0].find)
 	s.window = min(len(s.forms[len(s.forms)-1].find), 255)
 	s.shift = slices.Repeat([]uint8{uint8(s.window - 1)}, 1<<16)
-	for _, f := range s.forms {
-		s.begins[f.find[0]] = true
+	s.pairs = map[uint16][]int{}
+	for k, f := range s.forms {
+		s.begins[f.find[0]] = append(s.begins[f.find[0]], k)
+		s.pairs[block(f.find, 1)] = append(s.pairs[block(f.find, 1)], k)
 		for i := 1; i < s.window; i++ {
 			b := block(f.find, i)
 			s.shift[b] = min(s.shift[b], uint8(s.window-1-i))
@@ -81,7 +86,7 @@ func (s *Set) find(b []byte) (at int, f *form) {
 			continue
 		}
 		start := i - s.window + 1
-		for k := range s.forms {
+		for _, k := range s.pairs[block(b, start+1)] {
 			if bytes.HasPrefix(b[start:], s.forms[k].find) {
 				return start, &s.forms[k]
 			}
@@ -95,11 +100,11 @@ func (s *Set) find(b []byte) (at int, f *form) {
 func (s *Set) unsure(b []byte) int {
 	for n := min(len(b), s.longest-1); n > 0; n-- {
 		end := b[len(b)-n:]
-		if !s.begins[end[0]] {
-			continue
-		}
-		for k := range s.forms {
-			if len(s.forms[k].find) > n && bytes.HasPrefix(s.forms[k].find, end) {
+		for _, k := range s.begins[end[0]] {
+			if len(s.forms[k].find) <= n {
+				break // so are those behind it
+			}
+			if bytes.HasPrefix(s.forms[k].find, end) {
 				return n
 			}
 		}

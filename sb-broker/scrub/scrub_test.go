@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
+	"html"
 	"io"
 	"net/url"
 	"strings"
@@ -32,6 +33,11 @@ func written(s string) map[string]string {
 		"base64 1":     base64.StdEncoding.EncodeToString([]byte(":" + s + "tail")),
 		"base64 2":     base64.StdEncoding.EncodeToString([]byte("x:" + s + "tail")),
 		"base64url 1":  base64.URLEncoding.EncodeToString([]byte("user:" + s + "xy")),
+		"html":         "<p>" + html.EscapeString(s) + "</p>",
+		"html names":   "<p>" + htmlNames.Replace(s) + "</p>",
+		"html numbers": "<p>" + htmlNumbers.Replace(s) + "</p>",
+		"decimal":      "<p>" + everyByte(s, "&#%d;") + "</p>",
+		"hexadecimal":  "<p>" + everyByte(s, "&#x%x;") + everyByte(s, "&#x%X;") + "</p>",
 		"upper case":   strings.ToUpper("the token is " + s + "!"),
 		"twice":        s + s + " and " + s,
 	}
@@ -72,6 +78,38 @@ func TestE12Forms(t *testing.T) {
 	for name, text := range written("sk-fake-/+=?&\"<é>0123456789") {
 		if got, found := s.Replace(text); found || got != text {
 			t.Errorf("%s: %q was replaced by %q", name, text, got)
+		}
+	}
+}
+
+// TestE12Wrapped: base64 in lines of 60 or 76 characters is found wherever in them the
+// secret stands and whatever ends them; what it decodes to is the placeholder. Other
+// text of the same form passes.
+func TestE12Wrapped(t *testing.T) {
+	for _, real := range []string{secret, strings.Repeat(secret, 4)} {
+		s := New([]Pair{{[]byte(real), []byte(placeholder)}})
+		for _, end := range []string{"\n", "\r\n", `\n`, `\r\n`} {
+			for _, width := range []int{60, 76} {
+				for before := range 80 {
+					lines := func(of string) string {
+						return string(cut(base64.StdEncoding.EncodeToString([]byte(strings.Repeat("b", before)+of+strings.Repeat("a", 90))), width, width, end))
+					}
+					text := lines(real)
+					got, found := s.Replace(text)
+					plain, err := base64.StdEncoding.DecodeString(strings.ReplaceAll(got, end, ""))
+					if !found || bytes.Contains(plain, []byte(real)[3:len(real)-3]) || err == nil && !bytes.Contains(plain, []byte(placeholder)[3:len(placeholder)-3]) {
+						t.Fatalf("%q, lines of %d, behind %d: %q decodes to %q, %v", end, width, before, got, plain, err)
+					}
+					r := NewReader(func() *Set { return s }, iotest.OneByteReader(strings.NewReader(text)), func() {})
+					if read, _ := io.ReadAll(r); string(read) != got {
+						t.Fatalf("byte by byte: %q, want %q", read, got)
+					}
+					other := lines("x" + real[1:len(real)-1] + "x")
+					if got, found := s.Replace(other); found {
+						t.Fatalf("%q was replaced by %q", other, got)
+					}
+				}
+			}
 		}
 	}
 }
