@@ -4,6 +4,8 @@ package main
 
 import (
 	"archive/tar"
+	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -12,6 +14,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"sb/lib/session"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,11 +27,16 @@ func exportRoot(w io.Writer) error {
 	if err := unix.Lstat("/", &root); err != nil {
 		return fmt.Errorf("export /: %w", err)
 	}
-	e := exporter{out: tar.NewWriter(w), device: root.Dev, seen: map[inode]string{}}
-	if err := filepath.WalkDir("/", e.entry); err != nil {
+	whole := bufio.NewWriterSize(w, session.MaxFrame) // each write is a frame, and most entries are small
+	e := exporter{out: tar.NewWriter(whole), device: root.Dev, seen: map[inode]string{}}
+	err := filepath.WalkDir("/", e.entry)
+	if err == nil {
+		err = errors.Join(e.out.Close(), whole.Flush())
+	}
+	if err != nil {
 		return fmt.Errorf("export /: %w", err)
 	}
-	return e.out.Close()
+	return nil
 }
 
 // momentary are directories whose content is nobody's to keep.
