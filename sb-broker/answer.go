@@ -156,7 +156,7 @@ func (p *bufferPool) Get() []byte {
 	if b, ok := p.pool.Get().(*[]byte); ok {
 		return *b
 	}
-	return make([]byte, 16<<10) // as much as a record of TLS
+	return make([]byte, bodyBuffer)
 }
 
 // Put implements httputil.BufferPool.

@@ -55,10 +55,16 @@ func judgeQuery(r *http.Request, b *bound) refused {
 	return refused{}
 }
 
-// judgeForm refuses a form in which a field names another method: some servers take
-// a request for that.
+// judgeForm refuses a form in which a field names another method, and has JSON refused
+// when it comes to a member that does: some servers take a request for that.
 func judgeForm(r *http.Request) refused {
-	if r.Body == http.NoBody || !mayBeForm(r.Header["Content-Type"]) {
+	types := r.Header["Content-Type"]
+	if saysJSON(types) {
+		if no := judgeJSON(r); no.why != "" {
+			return no
+		}
+	}
+	if r.Body == http.NoBody || !mayBeForm(types) {
 		return refused{}
 	}
 	text, err := io.ReadAll(io.LimitReader(r.Body, maxForm+1))

@@ -115,14 +115,13 @@ func (b *broker) warn(what string, format string, args ...any) {
 
 // newClient is how servers are spoken to: by HTTP/2 where that was agreed on, and
 // with nothing asked or undone that the guest did not ask for.
-func newClient(w windows) *http.Transport {
-	p := new(http.Protocols)
-	p.SetHTTP1(true)
-	p.SetHTTP2(true)
+func newClient(w windows, p *http.Protocols) *http.Transport {
 	return &http.Transport{
 		DialTLSContext:         dialHanded,
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: maxHead,
+		ReadBufferSize:         connBuffer,
+		WriteBufferSize:        connBuffer,
 		ExpectContinueTimeout:  time.Second,
 		Protocols:              p,
 		HTTP2:                  w.far(),

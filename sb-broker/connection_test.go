@@ -219,7 +219,7 @@ func TestE17Proxy(t *testing.T) {
 	t.Setenv("HTTPS_PROXY", "http://127.0.0.1:1")
 	t.Setenv("https_proxy", "http://127.0.0.1:1")
 	w := start(t, echo, anthropic())
-	if newClient(wide).Proxy != nil {
+	if newClient(wide, new(http.Protocols)).Proxy != nil {
 		t.Error("the broker asks for a proxy")
 	}
 	c := w.client(false)

@@ -134,12 +134,12 @@ func (c *serverConn) Close() error {
 
 // serve shakes hands with both sides and answers requests until one of them ends.
 func (f *flow) serve() reason.Code {
-	guest, why := f.shake()
+	guest, why := f.shakeApart()
 	if why != "" {
 		return why
 	}
 	ctx := context.WithValue(context.Background(), handedKey{}, f.secure)
-	server, err := newClient(f.windows).NewClientConn(ctx, "https", f.site.name+":443")
+	server, err := newClient(f.windows, f.protocols()).NewClientConn(ctx, "https", f.site.name+":443")
 	if err != nil {
 		f.b.warn(f.site.name+" client", "%s: speak HTTP to it: %v", f.site.name, err)
 		return reason.UpstreamFailed
@@ -153,6 +153,27 @@ func (f *flow) serve() reason.Code {
 		return f.ended
 	}
 	return reason.Done
+}
+
+// protocols is the version of HTTP that was agreed on: to be ready for both takes room.
+func (f *flow) protocols() *http.Protocols {
+	p := new(http.Protocols)
+	http2 := f.secure.ConnectionState().NegotiatedProtocol == "h2"
+	p.SetHTTP1(!http2)
+	p.SetHTTP2(http2)
+	return p
+}
+
+// shakeApart shakes hands on a stack that ends with it: it is the widest of a flow, and
+// would be held as long as the flow is.
+func (f *flow) shakeApart() (guest *tls.Conn, why reason.Code) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		guest, why = f.shake()
+	}()
+	<-done
+	return guest, why
 }
 
 // shake shakes hands with the guest, and in the middle of it with the server: the
@@ -232,16 +253,13 @@ func dialHanded(ctx context.Context, _, _ string) (net.Conn, error) {
 
 // answer answers the guest's requests until the connection is closed.
 func (f *flow) answer(guest *tls.Conn) {
-	p := new(http.Protocols)
-	p.SetHTTP1(true)
-	p.SetHTTP2(true)
 	srv := &http.Server{
 		Handler:                      f,
 		DisableGeneralOptionsHandler: true,
 		ReadHeaderTimeout:            headTime,
 		IdleTimeout:                  idleTime,
 		MaxHeaderBytes:               maxHead,
-		Protocols:                    p,
+		Protocols:                    f.protocols(),
 		HTTP2:                        f.windows.near(),
 		ErrorLog:                     log.New(io.Discard, "", 0),
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/http"
 	"runtime"
+	"runtime/debug"
 	"runtime/metrics"
 	"slices"
 	"sync"
@@ -18,12 +19,15 @@ import (
 // a server with large frames, is watched: where it is too much, some connections end.
 const (
 	maxWide     = 16        // connections with wide windows
+	connBuffer  = 2 << 10   // each way, of a connection to a server: what is larger passes it by
+	bodyBuffer  = 8 << 10   // of an answer that is being given
 	maxFrame    = 16 << 10  // of HTTP/2: net/http makes room for a whole one when it is told the length
 	fullLive    = 144 << 20 // bytes in use, above which no connection and no request is taken
 	maxLive     = 160 << 20 // above which some connections are cut
 	memoryLimit = 192 << 20 // of the process, above which memory is given back before more is taken
 
 	relieveEvery = 50 * time.Millisecond
+	settled      = 500 * time.Millisecond // without a connection that begins or ends, what the last ones took is given back
 )
 
 // windows are what may wait on a connection by HTTP/2, in bytes: of the guest's
@@ -47,9 +51,10 @@ func (w windows) far() *http.HTTP2Config {
 type flows struct {
 	live func() uint64 // bytes in use
 
-	mu   sync.Mutex
-	all  map[*flow]bool // whether it has wide windows
-	wide int
+	mu      sync.Mutex
+	all     map[*flow]bool // whether it has wide windows
+	wide    int
+	changed time.Time // when one came or went; zero: memory was given back since
 }
 
 func newFlows() *flows { return &flows{live: liveBytes, all: map[*flow]bool{}} }
@@ -70,6 +75,7 @@ func (fs *flows) enter(f *flow) (w windows, ok bool) {
 		fs.wide++
 	}
 	fs.all[f] = isWide
+	fs.changed = time.Now()
 	return w, true
 }
 
@@ -80,6 +86,7 @@ func (fs *flows) leave(f *flow) {
 		fs.wide--
 	}
 	delete(fs.all, f)
+	fs.changed = time.Now()
 }
 
 // liveBytes is how many bytes are in use: what the last collection found, and the
@@ -105,6 +112,9 @@ func (fs *flows) relieve(done <-chan struct{}) {
 		case <-done:
 			return
 		case now := <-tick.C:
+			if fs.haveSettled(now) {
+				debug.FreeOSMemory() // what is idle collects nothing by itself
+			}
 			live := fs.live()
 			if live <= maxLive && (max(live, takenBytes()) <= fullLive || now.Sub(collected) < time.Second) {
 				continue
@@ -115,6 +125,17 @@ func (fs *flows) relieve(done <-chan struct{}) {
 			}
 		}
 	}
+}
+
+// haveSettled says once that no connection has come or gone for a while.
+func (fs *flows) haveSettled(now time.Time) bool {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	if fs.changed.IsZero() || now.Sub(fs.changed) < settled {
+		return false
+	}
+	fs.changed = time.Time{}
+	return true
 }
 
 // cutQuiet ends an eighth of the flows: those on whose guest's side no byte has moved

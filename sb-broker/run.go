@@ -122,7 +122,7 @@ func (b *broker) serve(w wires) (err error) {
 			return err
 		}
 		defer c.Close()
-		go func() { ends <- control(c) }()
+		go func() { ends <- c.SayAlive() }()
 	}
 	if err := fd.Ready(w.ready, say.Version); err != nil {
 		return err
@@ -141,27 +141,6 @@ func (b *broker) serve(w wires) (err error) {
 			return nil
 		}
 		return err
-	}
-}
-
-// control answers sb-run, which asks whether the broker is alive, until its end of
-// the wire is closed.
-func control(c *ctl.Conn) error {
-	for {
-		m, files, err := c.Receive()
-		if err != nil {
-			return err
-		}
-		for _, f := range files {
-			f.Close()
-		}
-		answer, wrong := ctl.Message{{Key: "ok", Value: "alive"}}, error(nil)
-		if m.Get("ask") != "alive" {
-			wrong = fmt.Errorf("no such question: %q", m.Get("ask"))
-		}
-		if err := c.Answer(answer, wrong); err != nil {
-			return err
-		}
 	}
 }
 

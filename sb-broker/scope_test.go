@@ -140,10 +140,32 @@ func TestE14MethodInForm(t *testing.T) {
 		packed := form(plain, "packed")
 		packed.Header.Set("Content-Encoding", "gzip")
 		w.refuses(c, packed, 403, "method-override")
+		// JSON, of which a server may take a member for the field of a form.
+		for _, body := range []string{`{"_method":"DELETE"}`, `{"a":[{}],"b":"\"}","_METHOD":"x"}`, "{\"\\u005fmeth\\u006Fd\" : 1}", `{"\x5fmethod":1}`,
+			`{"a":1}{"_method":"PUT"}`, `{/*"*/"_method":"PUT"/*"*/}`, `{'_method':'PUT'}`, `}{"_method":1}`, `{"x-http-method-override":"PUT"}`} {
+			for _, kind := range []string{"application/json", "application/vnd.x+JSON; charset=utf-8"} {
+				w.refuses(c, form(kind, body), 403, "method-override")
+			}
+		}
+		packedJSON := form("application/json", "packed")
+		packedJSON.Header.Set("Content-Encoding", "gzip")
+		w.refuses(c, packedJSON, 403, "method-override")
+		w.has("deny method-override JSON")
+		// One that is long is cut off there.
+		long := `{"a":"` + strings.Repeat("a", 1<<20) + `",`
+		if got := w.passes(c, form("application/json", long+`"b":1}`)); !strings.HasSuffix(got.body, `"b":1}`) {
+			t.Errorf("of a long one the server got %d bytes", len(got.body))
+		}
+		if res, err := c.Do(form("application/json", long+`"_method":"x"}`)); err == nil {
+			got, _ := io.ReadAll(res.Body)
+			if res.Body.Close(); strings.Contains(string(got), `"_method"`) {
+				t.Error("the server got another method behind a long text")
+			}
+		}
 		w.has("deny method-override form")
 		w.has("deny method-override query")
 		// The controls: forms without it arrive whole, and JSON may say what it likes.
-		for _, r := range []*http.Request{form(plain, "title="+url.QueryEscape("a method of mine %")), form(plain, "a=b.method"), form("", "hello"), form("application/json", `{"_method":"x"}`), form("application/octet-stream", strings.Repeat("_method=", maxForm)), parts("name"), request("POST", "/x?method=a", nil)} {
+		for _, r := range []*http.Request{form(plain, "title="+url.QueryEscape("a method of mine %")), form(plain, "a=b.method"), form("", "hello"), form("application/json", `{"a":{"_method":"x"},"b":["_method"],"c":"a _method, \"_method\":1","d":1.5e+3}`), form("application/json", `["_method"]`), form("application/json", `"_method"`), form("application/octet-stream", strings.Repeat("_method=", maxForm)), parts("name"), request("POST", "/x?method=a", nil)} {
 			want := ""
 			if r.Body != nil && r.GetBody != nil {
 				again, _ := r.GetBody()

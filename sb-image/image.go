@@ -246,8 +246,8 @@ func (l *layer) flatten(ctx context.Context, m *flatten.Image, p *progress) (str
 	return "sha256:" + hex.EncodeToString(content.Sum(nil)), nil
 }
 
-// read lays the layer over the image. It reads in to its end even when what it
-// holds is wrong, so that its digest tells whether it came over wrong.
+// read lays the layer over the image. One with a digest is read to its end even when
+// what it holds is wrong, so that the digest tells whether it came over wrong.
 func (l *layer) read(in io.Reader, content io.Writer, m *flatten.Image) error {
 	z, err := decompress.New(in, limit())
 	if err == nil {
@@ -257,8 +257,13 @@ func (l *layer) read(in io.Reader, content io.Writer, m *flatten.Image) error {
 	if errors.Is(err, decompress.ErrTooLarge) {
 		return err
 	}
-	if _, drained := io.Copy(io.Discard, in); err == nil {
-		err = drained
+	switch {
+	case l.digest == "" && err == nil:
+		err = flatten.Drain(in)
+	case l.digest != "":
+		if _, drained := io.Copy(io.Discard, in); err == nil {
+			err = drained
+		}
 	}
 	return err
 }

@@ -70,15 +70,17 @@ func (s *sandbox) startBroker(e *ending, b *broker) (*child, *ctl.Conn, error) {
 		return nil, nil, err
 	}
 	defer secrets.close()
-	keeper, err := s.startKeeper(b, secrets.near)
+	keeper, control, err := s.startKeeper(b, secrets.near)
 	if err != nil {
 		return nil, nil, err
 	}
 	stop := context.AfterFunc(e.ctx, keeper.kill)
 	err = keeper.awaitReady(keeperReadyTime)
 	if stop(); err != nil {
+		control.Close()
 		return nil, nil, err
 	}
+	go attend(keeper, control)
 	c, conn, err := s.startBehind(b, secrets.far)
 	if err != nil {
 		keeper.kill()
@@ -119,22 +121,34 @@ func (s *sandbox) startBehind(b *broker, secrets *os.File) (*child, *ctl.Conn, e
 	return c, conn, nil
 }
 
-func (s *sandbox) startKeeper(b *broker, secrets *os.File) (*child, error) {
+// startKeeper starts a keeper, which is not ready yet.
+func (s *sandbox) startKeeper(b *broker, secrets *os.File) (*child, *ctl.Conn, error) {
+	control, err := newPair("ctl", fd.Stream)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer control.far.Close()
+	conn, err := ctl.NewConn(control.near)
+	if err != nil {
+		return nil, nil, err
+	}
 	r, w, err := os.Pipe()
 	if err != nil {
-		return nil, fmt.Errorf("start sb-broker keep: %w", err)
+		conn.Close()
+		return nil, nil, fmt.Errorf("start sb-broker keep: %w", err)
 	}
 	defer w.Close()
 	cmd := exec.Command(s.tools["sb-broker"], append([]string{"keep"}, b.secrets...)...)
 	cmd.Env = keeperEnvironment(s.plan.m.Shares)
-	wires := []wire{{"secrets", secrets}, {"audit", w}}
+	wires := []wire{{"secrets", secrets}, {"audit", w}, {"ctl", control.far}}
 	for _, g := range b.given {
 		wires = append(wires, wire{fmt.Sprintf("fd=%d", g.n), g.file})
 	}
 	c, err := start("sb-broker", cmd, s.leash.far, wires...)
 	if err != nil {
 		r.Close()
-		return nil, err
+		conn.Close()
+		return nil, nil, err
 	}
 	b.mu.Lock()
 	b.keeper = c
@@ -143,7 +157,31 @@ func (s *sandbox) startKeeper(b *broker, secrets *os.File) (*child, error) {
 		c.kill()
 	}
 	go s.listKeeper(r)
-	return c, nil
+	return c, conn, nil
+}
+
+// attend ends a keeper that is ready and then stops answering, as watch does a part.
+// How long it takes to read a secret does not count.
+func attend(keeper *child, conn *ctl.Conn) {
+	p := &part{conn: conn, answers: make(chan ctl.Message, 1)}
+	go listen(conn, p.answers, nil)
+	tick := time.NewTicker(heartbeat)
+	defer tick.Stop()
+	var pulse pulse
+	for {
+		select {
+		case <-keeper.done:
+			return
+		case err := <-pulse.answer:
+			if pulse.answer = nil; err != nil {
+				keeper.kill()
+			}
+		case <-tick.C:
+			if !pulse.beat(p) {
+				keeper.kill()
+			}
+		}
+	}
 }
 
 // listKeeper enters into the log what the keeper says that it dialled.

@@ -125,7 +125,7 @@ func makeClone(ctx context.Context, h *session.Host, m *manifest.Manifest) error
 			return err
 		}
 		for _, l := range said.lines() {
-			say.Note("%s", l)
+			say.Note("in the clone: %s", l) // the guest's words
 		}
 		if st.Error != "" || st.ExitCode() != 0 {
 			why := strings.Join(append(errs.lines(), st.Error), "; ")

@@ -85,7 +85,7 @@ func confirm(o *options, b binding.Binding, host string) error {
 
 // described is how a binding uses a secret.
 func described(b binding.Binding) string {
-	text := "in " + b.Header
+	text := fmt.Sprintf("in %s as %q", b.Header, b.Format)
 	if len(b.Methods) > 0 {
 		text += ", methods " + strings.Join(b.Methods, " ")
 	}
@@ -97,6 +97,9 @@ func described(b binding.Binding) string {
 	}
 	if b.GraphQL != "" {
 		text += ", for queries about " + b.GraphQL
+	}
+	if b.Websocket {
+		text += ", for websockets too"
 	}
 	if b.Inject == "always" {
 		text += ", in every request, asked for or not"

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"sb/lib/binding"
 )
 
 // TestSecretOfFile: a manifest that asks for a secret gets it after the user has
@@ -56,6 +58,16 @@ func TestSecretOfFile(t *testing.T) {
 	write()
 	s.run("my.toml").want(t, 125, asks)
 	m.Credentials[0].Inject = ""
+	for want, change := range map[string]func(b *binding.Binding){
+		`in x-api-key as "Token {}"`: func(b *binding.Binding) { b.Format = "Token {}" },
+		", for websockets too":       func(b *binding.Binding) { b.Websocket = true },
+	} {
+		before := m.Credentials[0]
+		change(&m.Credentials[0])
+		write()
+		answer("n").want(t, 125, want, asks+", which was not allowed")
+		m.Credentials[0] = before
+	}
 	m.Rules.Allow = nil
 	write()
 	s.run("my.toml").want(t, 125, "the secret anthropic is for api.anthropic.com, which no rule allows")

@@ -116,8 +116,7 @@ func (p *part) watch(e *ending, note func(c *child, again bool)) error {
 	tick := time.NewTicker(heartbeat)
 	defer tick.Stop()
 	var died deaths
-	var answer <-chan error // to the question whether it is alive
-	missed := 0
+	var pulse pulse
 	for {
 		p.mu.Lock()
 		c, stopping := p.child, p.stopping
@@ -134,20 +133,35 @@ func (p *part) watch(e *ending, note func(c *child, again bool)) error {
 			if err := p.again(c, &died, note); err != nil {
 				return err
 			}
-			answer = nil
-		case err := <-answer:
-			if answer = nil; err != nil {
+			pulse.answer = nil
+		case err := <-pulse.answer:
+			if pulse.answer = nil; err != nil {
 				c.kill() // it can be told nothing any more
 			}
 		case <-tick.C:
-			if answer == nil {
-				answer, missed = p.alive(), 0
-			} else if missed++; missed == maxMissed {
+			if !pulse.beat(p) {
 				// Stopped, or stuck: what it holds must not go on by accident.
 				c.kill()
 			}
 		}
 	}
+}
+
+// pulse is a question whether a tool is alive.
+type pulse struct {
+	answer <-chan error
+	missed int // ticks without it
+}
+
+// beat is called at each tick, and asks when there is no question. False: the last one
+// has had no answer for too long.
+func (l *pulse) beat(p *part) bool {
+	if l.answer == nil {
+		l.answer, l.missed = p.alive(), 0
+		return true
+	}
+	l.missed++
+	return l.missed != maxMissed
 }
 
 // alive asks whether the tool is.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"sb/lib/binding"
 	"sb/lib/manifest"
@@ -196,17 +197,29 @@ func TestSecretInterrupted(t *testing.T) {
 }
 
 // TestBrokerDies: the broker and its keeper are started again together, on a wire of
-// their own and the gate's old one; the guest is told of the new certificate.
+// their own and the gate's old one; the guest is told of the new certificate. So they
+// are when one is stopped or stuck, within a few seconds.
 func TestBrokerDies(t *testing.T) {
 	t.Parallel()
-	for _, victim := range []string{"sb-broker", "keeper"} {
-		t.Run(victim, func(t *testing.T) {
+	for _, c := range []struct {
+		victim, does string
+		sig          syscall.Signal
+	}{
+		{"sb-broker", "", syscall.SIGKILL}, {"keeper", "", syscall.SIGKILL}, {"keeper", "", syscall.SIGSTOP},
+		{"keeper", "is-deaf", 0}, {"keeper", "closes-ctl", 0},
+	} {
+		t.Run(fmt.Sprint(c.victim, " ", c.does, " ", c.sig), func(t *testing.T) {
 			t.Parallel()
 			s := newStage(t)
+			s.does(c.victim, c.does, "")
 			r := s.start(s.cmd("img", "--secret", "anthropic", "--", "sh", "-c", untilFile))
 			r.untilUp()
-			kill(t, s.starts(victim)[0].PID)
+			told := time.Now()
+			syscall.Kill(s.starts(c.victim)[0].PID, c.sig)
 			r.untilStarts("sb-broker", 2)
+			if d := time.Since(told); d > 5*time.Second {
+				t.Errorf("it was noticed after %v, want about 2s", d)
+			}
 			certificates := func() (n int) {
 				for _, c := range noted[session.Command](s, "commands") {
 					if c.Prepare != nil {
@@ -218,6 +231,9 @@ func TestBrokerDies(t *testing.T) {
 			r.until("the new certificate", func() bool { return certificates() == 2 })
 			s.goOn()
 			r.wait().want(t, 7, "sb-run: warning: sb-broker died (signal: killed) and is started again; open connections of the sandbox to the hosts of its secrets were reset\n")
+			if why := "sb-broker ended: signal: killed"; c.victim == "keeper" && !strings.Contains(r.errs.String(), why) {
+				t.Errorf("it does not say %q", why)
+			}
 			if len(s.starts("keeper")) != 2 || len(s.starts("sb-gate")) != 1 {
 				t.Errorf("%d keepers, %d gates", len(s.starts("keeper")), len(s.starts("sb-gate")))
 			}

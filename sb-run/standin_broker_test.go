@@ -37,7 +37,7 @@ func (s *standIn) keeper(ready *os.File) error {
 			fmt.Fprintf(s.files["secrets"], "value %d\n%s", len(aSecret), aSecret)
 		}
 	}()
-	go func() { ended <- s.wait() }()
+	go func() { ended <- s.obey() }()
 	return <-ended
 }
 

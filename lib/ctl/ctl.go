@@ -238,3 +238,24 @@ func parse(text string) (Message, error) {
 	}
 	return m, nil
 }
+
+// SayAlive answers sb-run, which asks a tool that it tells nothing else whether it is
+// alive. It returns the error that ended the wire.
+func (c *Conn) SayAlive() error {
+	for {
+		m, files, err := c.Receive()
+		if err != nil {
+			return err
+		}
+		for _, f := range files {
+			f.Close()
+		}
+		answer, wrong := Message{{Key: "ok", Value: "alive"}}, error(nil)
+		if m.Get("ask") != "alive" {
+			wrong = fmt.Errorf("no such question: %q", m.Get("ask"))
+		}
+		if err := c.Answer(answer, wrong); err != nil {
+			return err
+		}
+	}
+}

@@ -159,3 +159,23 @@ func FuzzReceive(f *testing.F) {
 		}
 	})
 }
+
+// TestSayAlive: a tool says that it lives, and answers nothing else.
+func TestSayAlive(t *testing.T) {
+	c, mine := pair(t)
+	ended := make(chan error, 1)
+	go func() { ended <- mine.SayAlive() }()
+	for _, q := range []struct{ ask, key string }{{"alive", "ok"}, {"rules", "error"}, {"alive", "ok"}} {
+		if err := c.Send(Message{{"ask", q.ask}}); err != nil {
+			t.Fatal(err)
+		}
+		m, _, err := c.Receive()
+		if err != nil || m.Get(q.key) == "" || len(m) != 1 {
+			t.Errorf("%s: %v, %v", q.ask, m, err)
+		}
+	}
+	c.Close()
+	if err := <-ended; err == nil {
+		t.Error("it goes on without its wire")
+	}
+}

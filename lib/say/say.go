@@ -119,13 +119,36 @@ func Report(w io.Writer, err error) int {
 }
 
 // Warn tells people something they should know although the work goes on.
-func Warn(format string, args ...any) { line(os.Stderr, "warning", fmt.Sprintf(format, args...)) }
+func Warn(format string, args ...any) { line(os.Stderr, "warning", sprintf(format, args...)) }
 
 // Hint tells people what they can do.
-func Hint(format string, args ...any) { line(os.Stderr, "hint", fmt.Sprintf(format, args...)) }
+func Hint(format string, args ...any) { line(os.Stderr, "hint", sprintf(format, args...)) }
 
 // Note is for progress and facts: a line without a rank.
-func Note(format string, args ...any) { line(os.Stderr, "", fmt.Sprintf(format, args...)) }
+func Note(format string, args ...any) { line(os.Stderr, "", sprintf(format, args...)) }
+
+// sprintf keeps every string to the line that it is put into: the name of a file
+// may have line ends, and what comes behind one would stand as a message of ours.
+func sprintf(format string, args ...any) string {
+	for i, a := range args {
+		if s, ok := a.(string); ok {
+			args[i] = oneLine(s) // and no copy: go vet would not know this for Sprintf any more
+		}
+	}
+	return fmt.Sprintf(format, args...)
+}
+
+// oneLine is a string whose line ends are escaped; %q does that itself.
+type oneLine string
+
+// Format implements fmt.Formatter.
+func (s oneLine) Format(f fmt.State, verb rune) {
+	text := string(s)
+	if verb != 'q' {
+		text = strings.ReplaceAll(text, "\n", `\x0a`)
+	}
+	fmt.Fprintf(f, fmt.FormatString(f, verb), text)
+}
 
 // line writes one message in one write, so that the messages of several
 // processes on one terminal do not mix within a line.

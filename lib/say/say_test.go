@@ -50,6 +50,29 @@ func TestSafe(t *testing.T) {
 	}
 }
 
+// TestNames: a name with a line end makes no line of its own, which would stand as a
+// message of ours; a format and an error may have several lines.
+func TestNames(t *testing.T) {
+	for _, c := range []struct {
+		format string
+		arg    any
+		want   string
+	}{
+		{"wrote %s", "a\nsb: hint: run this", "wrote a\\x0asb: hint: run this\n"},
+		{"wrote %-4s|", "a\nb", "wrote a\\x0ab|\n"},
+		{"wrote %.1s", "a\nb", "wrote a\n"},
+		{"wrote %q", "a\nb", "wrote \"a\\nb\"\n"},
+		{"one\ntwo %s", "x", "one\nsb: two x\n"},
+		{"%v", errors.Join(errors.New("a"), errors.New("b")), "a\nsb: b\n"},
+	} {
+		var b strings.Builder
+		line(&b, "", sprintf(c.format, c.arg))
+		if want := "sb: " + c.want; b.String() != want {
+			t.Errorf("%q of %q: %q, want %q", c.format, c.arg, b.String(), want)
+		}
+	}
+}
+
 func TestVerbs(t *testing.T) {
 	ran := ""
 	verbs := []Verb{{Name: "pull", Args: "REF", Text: "x", Run: func(a []string) error { ran = strings.Join(a, ","); return nil }}}

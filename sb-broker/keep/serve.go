@@ -15,12 +15,13 @@ import (
 
 	"sb/lib/audit"
 	"sb/lib/binding"
+	"sb/lib/ctl"
 	"sb/lib/fd"
 	"sb/lib/say"
 )
 
 // wires are the descriptors of a keeper that serves.
-type wires struct{ secrets, leash, ready, audit *os.File }
+type wires struct{ secrets, leash, ready, ctl, audit *os.File }
 
 // serveMain serves one sandbox, until its wire or its leash ends.
 func serveMain(args []string) error {
@@ -29,6 +30,7 @@ func serveMain(args []string) error {
 	secrets := flags.Int("secrets", -1, "where the broker asks: a stream socket (descriptor `N`)")
 	ready := flags.Int("ready", -1, "where to say that all of them can be read (descriptor `N`)")
 	leash := flags.Int("leash", -1, "ends the keeper when it ends: a pipe (descriptor `N`)")
+	control := flags.Int("ctl", -1, "sb-run: a stream socket (descriptor `N`)")
 	log := flags.Int("audit", -1, "where to write lines about refreshed sign-ins (descriptor `N`)")
 	given := flags.StringArray("fd", nil, "the source fd:`N=M` is descriptor M here")
 	if err := say.Parse(flags, args); err != nil {
@@ -47,7 +49,7 @@ func serveMain(args []string) error {
 	if err != nil {
 		return err
 	}
-	w, err := take(*secrets, *leash, *ready, *log)
+	w, err := take(map[string]int{"secrets": *secrets, "leash": *leash, "ready": *ready, "ctl": *control, "audit": *log})
 	if err != nil {
 		return err
 	}
@@ -61,17 +63,16 @@ func serveMain(args []string) error {
 	return k.serve(w, names)
 }
 
-func take(secrets, leash, ready, log int) (w wires, err error) {
+func take(given map[string]int) (w wires, err error) {
 	for _, f := range []struct {
 		to   **os.File
 		name string
-		n    int
 		kind fd.Kind
-	}{{&w.secrets, "secrets", secrets, fd.Stream}, {&w.leash, "leash", leash, fd.Pipe}, {&w.ready, "ready", ready, fd.Output}, {&w.audit, "audit", log, fd.Output}} {
-		if f.n < 0 {
+	}{{&w.secrets, "secrets", fd.Stream}, {&w.leash, "leash", fd.Pipe}, {&w.ready, "ready", fd.Output}, {&w.ctl, "ctl", fd.Stream}, {&w.audit, "audit", fd.Output}} {
+		if given[f.name] < 0 {
 			continue
 		}
-		if *f.to, err = fd.Take(f.name, f.n, f.kind); err != nil {
+		if *f.to, err = fd.Take(f.name, given[f.name], f.kind); err != nil {
 			return w, err
 		}
 	}
@@ -146,6 +147,14 @@ func (k *keeper) serve(w wires, names []string) error {
 	}
 	if err := fd.Ready(w.ready, say.Version); err != nil {
 		return err
+	}
+	if w.ctl != nil {
+		c, err := ctl.NewConn(w.ctl)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		go c.SayAlive() // however long a secret takes; sb-run's end is the leash's
 	}
 	answered := make(chan error, 1)
 	go func() { answered <- k.answer(ctx, w.secrets, names) }()

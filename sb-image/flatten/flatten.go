@@ -71,8 +71,7 @@ func (m *Image) Layer(r io.Reader) error {
 			err = io.ErrUnexpectedEOF
 		}
 		if err == io.EOF {
-			_, err = io.Copy(io.Discard, r)
-			return err
+			return Drain(r)
 		}
 		if err != nil {
 			return fmt.Errorf("read its tar archive: %w", err)
@@ -81,6 +80,19 @@ func (m *Image) Layer(r io.Reader) error {
 			return fmt.Errorf("entry %q: %w", clip(h.Name), err)
 		}
 	}
+}
+
+// MaxBehind is how much may follow the end of an archive, in bytes: programs fill its
+// last block up, which is 10 KiB by default and rarely more than 1 MiB.
+const MaxBehind = 16 << 20
+
+// Drain reads what follows the end of an archive, and refuses what is no filling.
+func Drain(r io.Reader) error {
+	n, err := io.Copy(io.Discard, io.LimitReader(r, MaxBehind+1))
+	if err == nil && n > MaxBehind {
+		err = fmt.Errorf("more than %d MiB follow the end of its tar archive", MaxBehind>>20)
+	}
+	return err
 }
 
 // ending notes that r came to its end: the reader of an archive that has its own

@@ -25,6 +25,7 @@ const (
 	MaxBytes   = 512 << 20 // of all files together
 	MaxEntries = 100_000
 	maxName    = 1024
+	maxPart    = 255 // NAME_MAX
 )
 
 // ErrBounds is the error about more than is kept.
@@ -65,7 +66,7 @@ type Filter struct {
 // Copy reads an archive as a guest wrote it and writes what of it is kept, without
 // the end, so that more can follow.
 func (f Filter) Copy(out *tar.Writer, in io.Reader) (index, error) {
-	all, left := index{}, int64(MaxBytes)
+	all, above, left := index{}, map[string]bool{}, int64(MaxBytes)
 	for archive := tar.NewReader(in); ; {
 		h, err := archive.Next()
 		if err == io.EOF {
@@ -84,7 +85,7 @@ func (f Filter) Copy(out *tar.Writer, in io.Reader) (index, error) {
 		if h.Typeflag == tar.TypeDir {
 			name = strings.TrimSuffix(name, "/")
 		}
-		if err := f.check(h, name, all); err != nil {
+		if err := f.check(h, name, all, above); err != nil {
 			return nil, fmt.Errorf("%.200q: %w", h.Name, err)
 		}
 		if f.Drop(name) || h.Typeflag == tar.TypeSymlink && !f.inside(path.Join(path.Dir(name), h.Linkname), h.Linkname) {
@@ -93,13 +94,17 @@ func (f Filter) Copy(out *tar.Writer, in io.Reader) (index, error) {
 		if all[name], err = add(out, name, h, archive); err != nil {
 			return nil, err
 		}
+		for up := path.Dir(name); up != "." && !above[up]; up = path.Dir(up) {
+			above[up] = true
+		}
 	}
 }
 
-// check refuses what no guest program of ours sends.
-func (f Filter) check(h *tar.Header, name string, all index) error {
-	if len(name) > maxName || len(h.Linkname) > maxName || !utf8.ValidString(name+h.Linkname) || strings.ContainsRune(name+h.Linkname, 0) {
-		return errors.New("it is no name of a file that is kept")
+// check refuses what no guest program of ours sends, and what the next guest could
+// not unpack. above are the directories in which there is something.
+func (f Filter) check(h *tar.Header, name string, all index, above map[string]bool) error {
+	if !isName(name) || !isName(h.Linkname) {
+		return errNoName
 	}
 	if !f.inside(name, name) || path.Clean(name) != name {
 		return errors.New("it lies outside of what is kept")
@@ -115,10 +120,31 @@ func (f Filter) check(h *tar.Header, name string, all index) error {
 	if _, twice := all[name]; twice {
 		return errors.New("it is there twice")
 	}
-	if up, there := all[path.Dir(name)]; there && up.kind != tar.TypeDir {
-		return errors.New("it lies below what is no directory")
+	if all.below(name) || above[name] && h.Typeflag != tar.TypeDir {
+		return errBelow
 	}
 	return nil
+}
+
+var (
+	errNoName = errors.New("it is no name of a file that is kept")
+	errBelow  = errors.New("it lies below what is no directory")
+)
+
+// isName tells what can be the name of a file, or where a link leads.
+func isName(name string) bool {
+	long := slices.ContainsFunc(strings.Split(name, "/"), func(part string) bool { return len(part) > maxPart })
+	return len(name) <= maxName && !long && utf8.ValidString(name) && !strings.ContainsRune(name, 0)
+}
+
+// below tells whether a name lies below what is no directory.
+func (all index) below(name string) bool {
+	for up := path.Dir(name); up != "." && up != "/"; up = path.Dir(up) {
+		if e, there := all[up]; there && e.kind != tar.TypeDir {
+			return true
+		}
+	}
+	return false
 }
 
 // inside says whether a name, written as given, lies in what is kept.

@@ -16,6 +16,7 @@ var credentials = []string{
 	".credentials.json", "*credentials*", "auth.json", "auth.*.json", "oauth*.json", "*_oauth*.json", "mcp-oauth*", "mcp-auth*",
 	"google_account*", "*tokens.json", "*token.json", "*tokens.v*.json", "apps.json", "hosts.json", "hosts.yml", "hosts.toml",
 	".netrc", ".git-credentials", ".npmrc", ".pypirc", "*.pem", "*.key", "*.p12", "*.pfx", "id_rsa*", "id_ed25519*", "id_ecdsa*", ".env", ".env.*",
+	"secrets", "secrets.*", ".secrets", "api_key*", "api-key*", "apikey*", "service_account*.json", "service-account*.json", "*.ppk", "*.jks", "*.keystore", "*.kdbx", ".pgpass", ".my.cnf",
 }
 
 // Credentials are patterns (path.Match) of such names, in lower case.
@@ -38,7 +39,20 @@ func IsCredential(name string) bool {
 var secretKey = regexp.MustCompile(`(?i)^(env|environment|env_vars|headers|http_headers|env_http_headers)$|token|secret|passw|credential|api[-_]?key|apikeyhelper|authorization|oauth|bearer|cookie|private[-_]?key|awsauthrefresh|otelheaders`)
 
 // secretText is what services' keys look like, and keys in PEM.
-var secretText = regexp.MustCompile(`\b(sk|rk|pk)-[A-Za-z0-9_-]{16,}|\bgh[pousr]_[A-Za-z0-9]{16,}|\bgithub_pat_\w{16,}|\bglpat-[\w-]{16,}|\bxox[a-z]-[\w-]{10,}|\bAIza[\w-]{30,}|\b(AKIA|ASIA)[0-9A-Z]{16}\b|\bhf_[A-Za-z0-9]{16,}|\bgsk_[A-Za-z0-9]{16,}|\bxai-[A-Za-z0-9]{16,}|\bnpm_[A-Za-z0-9]{16,}|\bpypi-[\w-]{16,}|\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*|-----BEGIN [A-Z ]*PRIVATE KEY-----(?s:.*?)(-----END [A-Z ]*PRIVATE KEY-----|$)`)
+var secretText = regexp.MustCompile(`\b(sk|rk|pk)[-_][A-Za-z0-9_-]{16,}|\b(sbp|ntn|r8|lin_api|figd|dop_v1|dckr_pat|shpat)_[A-Za-z0-9_-]{16,}|\b(tvly|pplx|nvapi|ctx7sk|GOCSPX)-[A-Za-z0-9_-]{16,}|\bya29\.[\w-]{16,}|\bSG\.[\w-]{16,}\.[\w-]{16,}|hooks\.slack\.com/services/[\w/]{16,}|\bgh[pousr]_[A-Za-z0-9]{16,}|\bgithub_pat_\w{16,}|\bglpat-[\w-]{16,}|\bxox[a-z]-[\w-]{10,}|\bAIza[\w-]{30,}|\b(AKIA|ASIA)[0-9A-Z]{16}\b|\bhf_[A-Za-z0-9]{16,}|\bgsk_[A-Za-z0-9]{16,}|\bxai-[A-Za-z0-9]{16,}|\bnpm_[A-Za-z0-9]{16,}|\bpypi-[\w-]{16,}|\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*|-----BEGIN [A-Z ]*PRIVATE KEY-----(?s:.*?)(-----END [A-Z ]*PRIVATE KEY-----|$)`)
+
+// inText are secrets within a string of settings, as in the words of a server's command
+// (--api-key=X, -e TOKEN=X, Authorization: Bearer X, ?key=X): what stands behind a name.
+var inText = regexp.MustCompile(`(?i)([\w.-]*(?:token|secret|passw|credential|api[-_]?key|authorization|cookie|private[-_]?key|[?&](?:key|sig|auth))[\w.-]*["']?\s*[=:]\s*["']?(?:(?:bearer|basic|token)\s+)?)([^\s"'&,;]+)`)
+
+// aVariable is what stands for a value that is elsewhere: $T, ${T}, {env:T}.
+var aVariable = regexp.MustCompile(`^(\$\w+|\$?\{(env:)?\w+\})$`)
+
+// byFlag is a word by which a program is told a secret in the next one.
+var byFlag = regexp.MustCompile(`(?i)^--?[\w.-]*(token|secret|passw|credential|api[-_]?key|auth|cookie|private[-_]?key)[\w.-]*$`)
+
+// inAddress is the password in an address.
+var inAddress = regexp.MustCompile(`([A-Za-z][\w+.-]*://[^\s/"'@:]*:)[^\s/"'@]+@`)
 
 // taken stands where a secret was.
 const taken = "[taken out by sb-run]"
@@ -72,7 +86,8 @@ func Clean(name string, text []byte) ([]byte, error) {
 	default:
 		out.Write(text)
 	}
-	return secretText.ReplaceAll(out.Bytes(), []byte(taken)), nil
+	text = secretText.ReplaceAll(out.Bytes(), []byte(taken))
+	return inAddress.ReplaceAll(text, []byte("${1}"+taken+"@")), nil
 }
 
 // strip takes the settings that are named like secrets out of a value.
@@ -93,7 +108,25 @@ func strip(value any) any {
 	case []any:
 		for i, sub := range v {
 			v[i] = strip(sub)
+			if flag, word := words(v, i); byFlag.MatchString(flag) && !strings.HasPrefix(word, "-") && !aVariable.MatchString(word) {
+				v[i] = taken
+			}
 		}
+	case string:
+		return inText.ReplaceAllStringFunc(v, func(found string) string {
+			if m := inText.FindStringSubmatch(found); !aVariable.MatchString(m[2]) {
+				return m[1] + taken
+			}
+			return found
+		})
 	}
 	return value
+}
+
+// words are the one before a list's i-th and that one, "" where one is none.
+func words(list []any, i int) (before, word string) {
+	if word, _ = list[i].(string); i > 0 && word != "" {
+		before, _ = list[i-1].(string)
+	}
+	return before, word
 }

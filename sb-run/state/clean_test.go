@@ -18,6 +18,13 @@ func TestClean(t *testing.T) {
 		{"config.toml", "model = \"m\"\n[mcp_servers.x]\ncommand = \"c\"\n[mcp_servers.x.env]\nT = \"" + canary + "\"\n[[p]]\napi_key = \"" + canary + "\"\nk = 1\n", `model = "m"`},
 		{"CLAUDE.md", "use sk-ant-api03-" + canary + canary + " or ghp_abcdefghijklmnopqrst" + strings.ReplaceAll(canary, "-", "x") + " and eyJhbGciOiJIUzI1NiJ9.eyJ" + canary + "xxxx.sig; go on", "go on"},
 		{"a.pem.md", "-----BEGIN OPENSSH PRIVATE KEY-----\n" + canary + "\n-----END OPENSSH PRIVATE KEY-----\nrest", "rest"},
+		{"args.json", `{"args":["-y","@s/postgres","postgresql://u:` + canary + `@db/prod","--access-token","` + canary + `","--api-key=` + canary + `","-e","GITHUB_TOKEN=` + canary + `","--header","Authorization: Bearer ` + canary + `","X-API-Key:` + canary + `","--verbose","keep"],"url":"https://h/mcp?api_key=` + canary + `&v=2&key=` + canary + `","cmd":"curl -H 'Authorization: Basic ` + canary + `' https://h/"}`,
+			`"-y""@s/postgres"`},
+		{"kept.json", `{"args":["--max-tokens","--verbose","keep"],"hook":"echo done","model":"a: b","url":"https://h/mcp?v=2","note":"the token counts","env-ref":"Authorization: Bearer ${T}"}`,
+			`"--max-tokens","--verbose","keep""hook":"echodone""note":"thetokencounts""env-ref":"Authorization:Bearer${T}"`},
+		{"a.toml", "[mcp_servers.x]\nargs = [\"--token\", \"" + canary + "\", \"--password=" + canary + "\", \"keep\"]\nurl = \"redis://:" + canary + "@h\"\n", `"keep"`},
+		{"y.md", "sk_live_" + strings.ReplaceAll(canary, "-", "x") + canary + " sbp_0123456789abcdef" + canary + " https://hooks.slack.com/services/T0/B0/0123456789" + strings.ReplaceAll(canary, "-", "x") + " sk_short pk_is_a_key", "sk_short pk_is_a_key"},
+		{"x.md", "https://user:" + canary + "@host/path and http://host:8080/a@b", "http://host:8080/a@b"},
 		{"x.jsonl", `{"text":"plain words stay: a task of token counting"}`, "a task of token counting"},
 	} {
 		got, err := Clean(c.name, []byte(c.text))
@@ -51,7 +58,7 @@ func TestTake(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{"outside.json", ".ssh/id_rsa", ".claude/settings.json", ".claude/.credentials.json", ".claude/skills/s/SKILL.md", ".claude/skills/s/.env", ".claude/projects/-home-u-my-app/1.jsonl", ".claude/projects/-home-u-other/2.jsonl"} {
+	for _, name := range []string{"outside.json", ".ssh/id_rsa", ".claude/settings.json", ".claude/.credentials.json", ".claude/skills/s/SKILL.md", ".claude/skills/s/.env", ".claude/skills/s/secrets.yaml", ".claude/skills/s/api_key.txt", ".claude/projects/-home-u-my-app/1.jsonl", ".claude/projects/-home-u-other/2.jsonl"} {
 		put(name)
 	}
 	for link, to := range map[string]string{"skills/s/in.md": "SKILL.md", "skills/s/out.md": "../../../outside.json", "skills/s/key.md": filepath.Join(home, ".ssh/id_rsa"), "skills/s/cred.md": "../../.credentials.json", "skills/s/dir.md": ".."} {
@@ -84,6 +91,10 @@ func TestTake(t *testing.T) {
 		if wantLeft := strings.Contains(pattern, "skills/*/*"); wantLeft != (len(left) >= 3) && wantLeft {
 			t.Errorf("%s: left out %v", pattern, left)
 		}
+	}
+	put(".claude/agents/caf\xe9.md") // of which no archive could be read again
+	if seeds, left := source.Take(".claude/agents/*"); len(seeds) != 0 || len(left) != 1 {
+		t.Errorf("a name that is no text: %v, left out %v", seeds, left)
 	}
 	if got := Expand("{project} {slashes}", "/home/u/my.app"); got != "-home-u-my-app home-u-my.app" {
 		t.Errorf("%q", got)

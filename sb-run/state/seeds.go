@@ -58,7 +58,10 @@ func (s Source) Take(pattern string) (seeds []Seed, left []error) {
 		if err != nil || IsCredential(rel) {
 			continue
 		}
-		seed, err := take(real, path)
+		var seed Seed
+		if err = errNoName; isName(filepath.Join(s.Name, rel)) {
+			seed, err = take(real, path)
+		}
 		if total += len(seed.Text); err == nil && total > maxSeeds {
 			err = fmt.Errorf("more than %d MiB", maxSeeds>>20)
 		}

@@ -87,7 +87,13 @@ func TestCopy(t *testing.T) {
 		{[]in{{name: ".claude/x", mode: 0o4755}}, "its mode is 4755"},
 		{[]in{{name: ".claude/x"}, {name: ".claude/x"}}, "it is there twice"},
 		{[]in{{name: ".claude/x", text: "y", kind: tar.TypeSymlink}, {name: ".claude/x/z"}}, "below what is no directory"},
+		{[]in{{name: ".claude/x"}, {name: ".claude/x/y/z"}}, "below what is no directory"},
+		{[]in{{name: ".claude/x/y/z"}, {name: ".claude/x"}}, "below what is no directory"},
+		{[]in{{name: ".claude/x/y/z"}, {name: ".claude/x", text: "q", kind: tar.TypeSymlink}}, "below what is no directory"},
+		{[]in{{name: ".claude/x/y/z"}, {name: ".claude/x/", kind: tar.TypeDir}, {name: ".claude/xy"}}, ".claude/x/y/z= .claude/x/= .claude/xy="},
 		{[]in{{name: ".claude/" + strings.Repeat("x", maxName)}}, "no name"},
+		{[]in{{name: ".claude/" + strings.Repeat("x", maxPart+1)}}, "no name"},
+		{[]in{{name: ".claude/" + strings.Repeat("x", maxPart)}}, ".claude/" + strings.Repeat("x", maxPart) + "="},
 		{[]in{{name: ".claude/\xff"}}, "no name"},
 	} {
 		if c.want == "no name" && strings.Contains(c.entries[0].name, "\xff") {
@@ -246,6 +252,32 @@ func TestStore(t *testing.T) {
 	}
 	if got := s.begin(t, seed).list(t); got != ".claude/settings.json=seed" {
 		t.Errorf("after a reset %q", got)
+	}
+}
+
+// TestSeedInTheWay: what a guest left where the files of another directory's seeds would
+// lie stays, and the state can be read: else it would be lost for every directory.
+func TestSeedInTheWay(t *testing.T) {
+	for _, c := range []struct {
+		left []in
+		want string
+	}{
+		{[]in{{name: ".claude/projects"}}, ".claude/free/b=2 .claude/projects="},
+		{[]in{{name: ".claude/projects", text: "x", kind: tar.TypeSymlink}}, ".claude/free/b=2 .claude/projects=x"},
+		{[]in{{name: ".claude/projects/there"}}, ".claude/free/b=2 .claude/projects/there="},
+		{[]in{{name: ".claude/projects/there/1.jsonl/x"}}, ".claude/free/b=2 .claude/projects/there/1.jsonl/x="},
+		{[]in{{name: ".claude/projects/here"}}, ".claude/free/b=2 .claude/projects/here= .claude/projects/there/1.jsonl=1"},
+	} {
+		s := Store{t.TempDir()}
+		s.keep(t, s.begin(t), c.left...)
+		_, err := s.Begin(claude, "/there", func(first, here bool) ([]Seed, error) {
+			return []Seed{{Name: ".claude/projects/there/1.jsonl", Text: []byte("1")}, {Name: ".claude/free/b", Text: []byte("2")}}, nil
+		})
+		if err != nil {
+			t.Errorf("%+v: %v", c.left, err)
+		} else if got := s.begin(t).list(t); got != c.want {
+			t.Errorf("%+v: it has %q, want %q", c.left, got, c.want)
+		}
 	}
 }
 

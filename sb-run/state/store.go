@@ -105,7 +105,8 @@ func (s Store) seed(f Filter, first bool, more []Seed) error {
 			}
 		}
 		for _, seed := range more {
-			if _, there := all[seed.Name]; there || f.Drop(seed.Name) || all.bytes()+int64(len(seed.Text)) > MaxBytes || len(all) >= MaxEntries {
+			// What a guest left in its place stays, also where that is above it.
+			if _, there := all[seed.Name]; there || all.below(seed.Name) || all.holds(seed.Name) || f.Drop(seed.Name) || all.bytes()+int64(len(seed.Text)) > MaxBytes || len(all) >= MaxEntries {
 				continue
 			}
 			h := &tar.Header{Typeflag: tar.TypeReg, Mode: seed.Mode & 0o777, Size: int64(len(seed.Text)), ModTime: seed.Time}
@@ -117,6 +118,16 @@ func (s Store) seed(f Filter, first bool, more []Seed) error {
 		}
 		return nil
 	}, nil)
+}
+
+// holds tells whether there is something below a name.
+func (all index) holds(name string) bool {
+	for other := range all {
+		if strings.HasPrefix(other, name+"/") {
+			return true
+		}
+	}
+	return false
 }
 
 // open reads what the archive has.

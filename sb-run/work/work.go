@@ -222,7 +222,7 @@ func branches(ctx context.Context, dir string) (all []branch, err error) {
 		return nil, err
 	}
 	for l := range strings.Lines(text) {
-		w := strings.Fields(l)
+		w := strings.SplitN(strings.TrimSuffix(l, "\n"), " ", 3) // a name may have spaces of Unicode's
 		if len(w) != 3 || w[1] != "commit" {
 			return nil, fmt.Errorf("a branch that is no commit: %.200q", l)
 		}

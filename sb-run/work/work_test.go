@@ -139,6 +139,31 @@ func TestKeep(t *testing.T) {
 	}
 }
 
+// TestOddNames: what git takes for a branch's name is kept and brought, with all others.
+func TestOddNames(t *testing.T) {
+	l := newLab(t)
+	mine := commit(t, l.guest, "b", "in the guest")
+	odd := []string{"a\u00a0b", "a\u2003b\u0085c", "\u009b2J\u202e", "\"quoted\"", "$(x)", "HEAD", "refs/heads/main", "@"}
+	for _, name := range odd {
+		userGit(t, l.guest, "update-ref", "refs/heads/"+name, mine)
+	}
+	if n, err := l.keep("run-1", l.upload()); n != len(odd)+1 || err != nil {
+		t.Fatalf("%d branches, %v", n, err)
+	}
+	before := userGit(t, l.host, "rev-parse", "HEAD", "main", "other")
+	if _, got, err := l.dir.Import(context.Background(), "run-1", ""); err != nil || len(got) != len(odd)+1 {
+		t.Fatalf("%v %v", got, err)
+	}
+	for _, name := range append(odd, "main") {
+		if id := userGit(t, l.host, "rev-parse", "--verify", "refs/remotes/sb/run-1/"+name); id != mine {
+			t.Errorf("%q is %s, want %s", name, id, mine)
+		}
+	}
+	if after := userGit(t, l.host, "rev-parse", "HEAD", "main", "other"); after != before {
+		t.Errorf("the user's branches were %s, are %s", before, after)
+	}
+}
+
 // TestNoConfiguration: no key and no hook of the clone's or of the user's repository has
 // a program run here.
 func TestNoConfiguration(t *testing.T) {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -10,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path"
 	"slices"
 	"strconv"
 	"time"
@@ -64,20 +64,20 @@ func broker() error {
 	return errors.Join(err, manyStreams(dir, at, nginx))
 }
 
-// serveBench is the server: /wait holds a stream open, PUT takes a body, and another
-// path is so many bytes.
+// serveBench is the server: PUT takes a body, another path is so many bytes, behind
+// which one below /wait holds the stream open.
 func serveBench(w http.ResponseWriter, r *http.Request) {
 	if r.Method == "PUT" {
 		io.Copy(io.Discard, r.Body)
 		return
 	}
-	if r.URL.Path == "/wait" {
-		io.WriteString(w, "data: one\n\n")
+	size, _ := strconv.ParseInt(path.Base(r.URL.Path), 10, 64)
+	if path.Dir(r.URL.Path) == "/wait" {
+		io.CopyN(w, zeros{}, size)
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
 		return
 	}
-	size, _ := strconv.ParseInt(r.URL.Path[1:], 10, 64)
 	w.Header().Set("Content-Length", strconv.FormatInt(size, 10))
 	io.CopyN(w, zeros{}, size)
 }
@@ -198,34 +198,74 @@ func atLeast(what string, got float64, unit string, limit float64) error {
 	return nil
 }
 
+// opening is how streams come to be: one after the other, each with an event, or all
+// at once, each behind a longer beginning.
+type opening struct {
+	how    string
+	atOnce bool
+	size   int64
+}
+
+var openings = []opening{{"in turn", false, 11}, {"at once", true, 100 << 10}}
+
 // manyStreams weighs a fresh broker that answers many at a time: events that come
 // now and then, as of a model that is asked.
 func manyStreams(dir, server string, nginx *proxy) (err error) {
 	for _, http2 := range []bool{false, true} {
-		ours, err2 := startBroker(dir, server)
-		if err2 != nil {
-			return err2
-		}
-		idle := ours.resident()
-		for _, p := range []*proxy{ours, nginx} {
-			c := p.client(http2)
-			for range manyOpen {
-				res, err := ask(c, "GET", "/wait", nil)
-				if err != nil {
-					ours.stop()
-					return fmt.Errorf("%s: %w", p.name, err)
-				}
-				defer res.Body.Close()
-				if _, err := bufio.NewReader(res.Body).ReadString('\n'); err != nil {
-					ours.stop()
-					return fmt.Errorf("%s: %w", p.name, err)
-				}
+		for _, how := range openings {
+			ours, err2 := startBroker(dir, server)
+			if err2 != nil {
+				return err2
 			}
+			idle := ours.resident()
+			held, err2 := how.weigh(ours, http2)
+			ours.stop()
+			if err2 != nil {
+				return err2
+			}
+			theirs, err2 := how.weigh(nginx, http2)
+			if err2 != nil {
+				return err2
+			}
+			fmt.Printf("%s: resident idle %.1f MB, nginx with %d streams opened %s %.1f MB\n", versionOf(http2), idle, manyOpen, how.how, theirs)
+			err = errors.Join(err, report(fmt.Sprintf("%s: resident memory with %d streams, opened %s", versionOf(http2), manyOpen, how.how), held, "MB", 40))
 		}
-		time.Sleep(time.Second)
-		fmt.Printf("%s: resident idle %.1f MB, nginx with %d streams %.1f MB\n", versionOf(http2), idle, manyOpen, nginx.resident())
-		err = errors.Join(err, report(fmt.Sprintf("%s: resident memory with %d streams", versionOf(http2), manyOpen), ours.resident(), "MB", 40))
-		ours.stop()
 	}
 	return err
+}
+
+// weigh opens streams and weighs p a second after the last of them has begun to wait.
+func (o opening) weigh(p *proxy, http2 bool) (mb float64, err error) {
+	c := p.client(http2)
+	defer c.CloseIdleConnections()
+	begun := make(chan error, manyOpen)
+	done := make(chan struct{})
+	defer close(done)
+	open := func() {
+		res, err := ask(c, "GET", fmt.Sprint("/wait/", o.size), nil)
+		if err != nil {
+			begun <- err
+			return
+		}
+		defer res.Body.Close()
+		_, err = io.CopyN(io.Discard, res.Body, o.size)
+		begun <- err
+		<-done
+	}
+	for range manyOpen {
+		go open()
+		if !o.atOnce {
+			err = errors.Join(err, <-begun)
+		}
+	}
+	for range manyOpen {
+		if o.atOnce {
+			err = errors.Join(err, <-begun)
+		}
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", p.name, err)
+	}
+	time.Sleep(time.Second)
+	return p.resident(), nil
 }

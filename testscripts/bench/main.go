@@ -2,7 +2,7 @@
 // comparison: this machine's noise then meets both sides. It exits 1 if a figure
 // is over its limit.
 //
-//	bench [-rounds N] [start|restored|memory|many|loop|rules|broker]…
+//	bench [-rounds N] [start|restored|agent|memory|many|loop|rules|broker]…
 package main
 
 import (
@@ -31,11 +31,11 @@ func main() {
 	flag.Parse()
 	parts := flag.Args()
 	if len(parts) == 0 {
-		parts = []string{"rules", "broker", "memory", "many", "start", "restored", "loop"}
+		parts = []string{"rules", "broker", "memory", "many", "start", "restored", "agent", "loop"}
 	}
 	ok := true
 	for _, p := range parts {
-		f, known := map[string]func() error{"start": start, "restored": restored, "memory": memory, "many": many, "loop": loop, "rules": rules, "broker": broker}[p]
+		f, known := map[string]func() error{"start": start, "restored": restored, "agent": agent, "memory": memory, "many": many, "loop": loop, "rules": rules, "broker": broker}[p]
 		if !known {
 			fmt.Fprintf(os.Stderr, "bench: there is no %q\n", p)
 			os.Exit(2)
@@ -111,7 +111,11 @@ func median(all []time.Duration) time.Duration {
 // command's output. The machine is emulated, as bare QEMU's is: nothing is probed.
 func firstByte(mb string, flags ...string) (time.Duration, error) {
 	args := append([]string{image, "--accel", "tcg", "--cpus", cpus, "--memory", mb + "m"}, flags...)
-	cmd := exec.Command(tool("sb-run"), append(args, "--", "echo", "x")...)
+	return firstOf(exec.Command(tool("sb-run"), append(args, "--", "echo", "x")...))
+}
+
+// firstOf is the time to the first byte of a command's output.
+func firstOf(cmd *exec.Cmd) (time.Duration, error) {
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return 0, err

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"sb/testscripts/job"
 )
 
 // accountID is the number of a user who exists nowhere.
@@ -42,7 +44,7 @@ func newAccount(t *testing.T) *account {
 			t.Fatal(err)
 		}
 	}
-	for name, text := range bug {
+	for name, text := range job.Bug {
 		if err := os.WriteFile(filepath.Join(a.work, name), []byte(text), 0o640); err != nil {
 			t.Fatal(err)
 		}

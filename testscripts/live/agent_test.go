@@ -14,6 +14,7 @@ import (
 
 	"sb/lib/audit"
 	"sb/lib/reason"
+	"sb/testscripts/job"
 	"sb/testscripts/model"
 )
 
@@ -48,15 +49,8 @@ echo "== searched"
 wait $agent; echo "== exit"; echo $?
 kill $planted; wait; echo "== end"`
 
-// bug is what the client is to put right, and what the model has it do: run the test,
-// read, edit, and run the test again.
-var bug = map[string]string{
-	"sum.sh":  "#!/bin/sh\n# prints the sum of two numbers\necho $(($1 - $2))\n",
-	"test.sh": "#!/bin/sh\ntest \"$(sh sum.sh 2 3)\" = 5 && echo the test passes || { echo the test fails; exit 1; }\n",
-}
-
-const order = "fix the bug in sum.sh, so that test.sh passes"
-
+// bugFix is what the model has the client do to mend the bug: run the test, read, edit,
+// and run the test again.
 func bugFix(dir string) []model.Action {
 	return []model.Action{
 		{Do: "sh", Command: "cd " + dir + " && sh test.sh"},
@@ -137,7 +131,7 @@ func awaitLast(t *testing.T, s *started, waits chan bool, work string) {
 func bugDir(t *testing.T) string {
 	dir := t.TempDir()
 	os.Chmod(dir, 0o777)
-	for name, text := range bug {
+	for name, text := range job.Bug {
 		path := filepath.Join(dir, name)
 		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
 			t.Fatal(err)

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"sb/testscripts/job"
 )
 
 // hostAgents makes a home as of one whose agents have run on this host: what they keep
@@ -77,7 +79,7 @@ const claudeURL = "https://api.anthropic.com/v1/messages"
 
 // claudeCommand is Claude Code's for one order.
 func claudeCommand(t *testing.T) string {
-	return agents["claude"].in(t) + ` -p "` + order + `" --dangerously-skip-permissions`
+	return agents["claude"].in(t) + ` -p "` + job.Order + `" --dangerously-skip-permissions`
 }
 
 // TestClaudeKey: Claude Code itself does a task in a sandbox with a key that is not in
@@ -138,7 +140,7 @@ func TestClaudeSignIn(t *testing.T) {
 // codexCommand is Codex's for one order: with a model whose tools are described by
 // schemas, bodies that are not compressed, and nothing fetched on the side.
 func codexCommand(t *testing.T) string {
-	return agents["codex"].in(t) + ` exec --skip-git-repo-check --dangerously-bypass-approvals-and-sandbox --disable enable_request_compression --disable plugins --disable apps -c analytics.enabled=false -m gpt-5.5 "` + order + `"`
+	return agents["codex"].in(t) + ` exec --skip-git-repo-check --dangerously-bypass-approvals-and-sandbox --disable enable_request_compression --disable plugins --disable apps -c analytics.enabled=false -m gpt-5.5 "` + job.Order + `"`
 }
 
 // TestCodexKey: Codex does the task too. It asks for a websocket first, and then

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"sb/lib/profile"
+	"sb/testscripts/job"
 	"sb/testscripts/model"
 )
 
@@ -20,26 +21,21 @@ import (
 // an emulated machine is slow to load.
 const jobTime = 12 * time.Minute
 
-// job is how a user has an agent do one: the words behind sb-run NAME --secret SECRET --.
-type job struct {
-	secret        string
-	key           string // what the secret is
+// given is the secret that an agent does the job with.
+type given struct {
+	secret        string // what it is kept as
+	key           string // what it is
 	variable      string // that has the placeholder
-	header, value string // with which the vendor's server gets the key
-	words         []string
+	header, value string // with which the vendor's server gets it
 }
 
-var jobs = map[string]job{
-	"claude": {"anthropic", "sk-ant-api03-" + hidden + "-for-a-job", "ANTHROPIC_API_KEY", "X-Api-Key", "%s",
-		[]string{"-p", order}},
-	"codex": {"openai", "sk-proj-" + hidden + "-for-a-job", "CODEX_API_KEY", "Authorization", "Bearer %s",
-		[]string{"exec", order}},
-	"gemini": {"gemini", "AIza" + hidden + "-for-a-job", "GEMINI_API_KEY", "X-Goog-Api-Key", "%s",
-		[]string{"-m", "gemini-2.5-pro", "-p", order}},
-	"opencode": {"anthropic", "sk-ant-api03-" + hidden + "-for-opencode", "ANTHROPIC_API_KEY", "X-Api-Key", "%s",
-		[]string{"opencode", "run", "-m", "anthropic/claude-sonnet-4-5", order}},
-	"pi": {"anthropic", "sk-ant-api03-" + hidden + "-for-pi", "ANTHROPIC_API_KEY", "X-Api-Key", "%s",
-		[]string{"--provider", "anthropic", "--model", "claude-sonnet-4-5", "-p", order}},
+var jobs = map[string]given{
+	"claude":   {"anthropic", "sk-ant-api03-" + hidden + "-for-claude", "ANTHROPIC_API_KEY", "X-Api-Key", "%s"},
+	"codex":    {"openai", "sk-proj-" + hidden + "-for-codex", "CODEX_API_KEY", "Authorization", "Bearer %s"},
+	"copilot":  {"anthropic", "sk-ant-api03-" + hidden + "-for-copilot", "ANTHROPIC_API_KEY", "X-Api-Key", "%s"},
+	"gemini":   {"gemini", "AIza" + hidden + "-for-gemini", "GEMINI_API_KEY", "X-Goog-Api-Key", "%s"},
+	"opencode": {"anthropic", "sk-ant-api03-" + hidden + "-for-opencode", "ANTHROPIC_API_KEY", "X-Api-Key", "%s"},
+	"pi":       {"anthropic", "sk-ant-api03-" + hidden + "-for-pi", "ANTHROPIC_API_KEY", "X-Api-Key", "%s"},
 }
 
 // TestAgentJob: each agent, in the environment that its profile builds, does a job as
@@ -105,8 +101,11 @@ func changed(before, after map[string]string) (names []string) {
 
 // steps are what the model has the agent do: look around, mend the bug, and write a
 // file of its own.
-func (j job) steps(work string) []model.Action {
-	look := fmt.Sprintf("cd %s; sh test.sh; id -u; sudo -n id -u; readlink /workspace; echo %q", work, "key=$"+j.variable)
+func (j given) steps(work string) []model.Action {
+	// No substitution, which one of them takes for an attack; and by the environment of
+	// the agent, for not every one passes all of it on.
+	look := "cd " + work + `; sh test.sh; id -u | sed s/^/uid=/; sudo -n id -u | sed s/^/root=/; readlink /workspace | sed s/^/workspace=/; ` +
+		`cat /proc/[0-9]*/environ 2>/dev/null | tr '\0' '\n' | sed -n 's/^` + j.variable + `=/key=/p' | head -1`
 	return []model.Action{
 		{Do: "sh", Command: look},
 		{Do: "read", Path: work + "/sum.sh"},
@@ -117,7 +116,7 @@ func (j job) steps(work string) []model.Action {
 }
 
 // do has the agent do the job and checks what came of it.
-func (j job) do(t *testing.T, name string) {
+func (j given) do(t *testing.T, name string) {
 	profile := environmentOf(t, name)
 	a, v := newAccount(t), theVendors(t)
 	a.take(func(ref string) bool { return ref == baseOf(t, name) || strings.HasPrefix(ref, "env:"+name+"-") })
@@ -131,7 +130,7 @@ func (j job) do(t *testing.T, name string) {
 	before := owned(t, a.work)
 
 	began := time.Now()
-	r := a.sbRun(jobTime, append([]string{name, "--secret", j.secret, "--"}, j.words...)...)
+	r := a.sbRun(jobTime, slices.Concat([]string{name, "--secret", j.secret}, job.Calls[name].Flags, []string{"--"}, job.Calls[name].Words)...)
 	t.Logf("the job took %v; the vendors saw%s", time.Since(began).Round(100*time.Millisecond), shown(v.with(j.key)))
 	r.ok(t)
 	if !strings.Contains(r.stdout+r.stderr, "It passes now.") {
@@ -145,12 +144,12 @@ func (j job) do(t *testing.T, name string) {
 	if all := r.stdout + r.stderr + r.auditText(); strings.Contains(all, hidden) {
 		t.Errorf("the key is in what the run said:\n%s", all)
 	}
-	a.again(name)
+	a.again(name, j.secret)
 }
 
 // checkTurns: the model's server, which lets in the key alone, heard each step and
 // what came of it.
-func (j job) checkTurns(t *testing.T, work, value string) {
+func (j given) checkTurns(t *testing.T, work, value string) {
 	t.Helper()
 	last := map[int]string{}
 	for _, q := range theVendors(t).with(value) {
@@ -158,7 +157,7 @@ func (j job) checkTurns(t *testing.T, work, value string) {
 			last[q.Step] = q.Last
 		}
 	}
-	look := regexp.MustCompile(`(?s)the test fails\n.*\b1000\n0\n` + regexp.QuoteMeta(work) + `\nkey=(\S{20,})`).FindStringSubmatch(last[1])
+	look := regexp.MustCompile(`(?s)the test fails.*uid=1000[\n\\]+n?root=0[\n\\]+n?workspace=` + regexp.QuoteMeta(work) + `\b.*key=([\w-]{20,})`).FindStringSubmatch(last[1])
 	if look == nil || !strings.Contains(last[5], "the test passes") {
 		t.Fatalf("what came of the steps is %v; the servers saw%s", last, shown(theVendors(t).Seen()))
 	}
@@ -185,17 +184,18 @@ func checkTree(t *testing.T, before, after map[string]string) {
 	}
 }
 
-// again: the agent's sandbox starts from memory, about as fast as a shell's.
-func (a *account) again(name string) {
+// again: the agent's sandbox starts from memory, about as fast as a shell's in the
+// image of its environment, with the same secret.
+func (a *account) again(name, secret string) {
 	a.t.Helper()
 	var agent, shell []time.Duration
 	for range 3 {
-		agent = append(agent, a.start(name))
-		shell = append(shell, a.start("shell", "--image", baseOf(a.t, name)))
+		agent = append(agent, a.start(name, "--secret", secret))
+		shell = append(shell, a.start("shell", "--secret", secret, "--image", baseOf(a.t, name)))
 	}
 	ratio := float64(slices.Min(agent)) / float64(slices.Min(shell))
 	a.t.Logf("starts of %s in %v, of shell in %v: %.2f times", name, agent, shell, ratio)
-	if ratio > 4 { // loose: other tests run meanwhile, and make bench measures it
+	if ratio > 3 { // loose, since other tests run meanwhile: make bench measures it
 		a.t.Errorf("a start of %s takes %.1f times as long as one of shell", name, ratio)
 	}
 }
@@ -205,8 +205,9 @@ func (a *account) start(words ...string) time.Duration {
 	a.t.Helper()
 	began := time.Now()
 	r := a.sbRun(runTime, append(words, "--", "true")...)
+	took := time.Since(began)
 	r.ok(a.t)
-	return time.Since(began).Round(10 * time.Millisecond)
+	return took.Round(10 * time.Millisecond)
 }
 
 // baseOf is the image that an agent's environment is made of.

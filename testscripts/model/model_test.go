@@ -210,6 +210,10 @@ func TestByShell(t *testing.T) {
 	if r, err := (Action{Do: "sh", Command: "ls"}).call([]tool{{"shell", schema{Properties: map[string]schema{"command": {Type: "array"}}}}}); err != nil || fmt.Sprint(r.args["command"]) != "[sh -c ls]" {
 		t.Errorf("a list of words: %v, %v", r, err)
 	}
+	edits := []tool{{"edit", schema{Properties: map[string]schema{"path": {}, "edits": {Type: "array", Items: &schema{Properties: map[string]schema{"oldText": {}, "newText": {}}}}}, Required: []string{"edits"}}}}
+	if r, err := (Action{Do: "edit", Path: "/a", Old: "x", New: "y"}).call(edits); err != nil || fmt.Sprint(r.args) != "map[edits:[map[newText:y oldText:x]] path:/a]" {
+		t.Errorf("a list of edits: %v, %v", r, err)
+	}
 	if _, err := (Action{Do: "think"}).call(shell); err == nil {
 		t.Error("an action that there is not")
 	}

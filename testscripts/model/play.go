@@ -33,6 +33,7 @@ type schema struct {
 	Properties map[string]schema `json:"properties"`
 	Required   []string          `json:"required"`
 	Enum       []any             `json:"enum"`
+	Items      *schema           `json:"items"`
 }
 
 // names are what clients call a tool for an action.
@@ -90,25 +91,49 @@ func (a Action) shell() string {
 
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// fill makes the arguments that a schema asks for: what the action says, by the
-// names that clients have for it, and something that fits for whatever else is
-// required.
-func (a Action) fill(s schema) object {
-	known := map[string]string{
-		"command": a.Command, "cmd": a.Command,
-		"file_path": a.Path, "filepath": a.Path, "path": a.Path, "absolute_path": a.Path,
-		"content": a.New, "text": a.New, "file_text": a.New,
-		"old_string": a.Old, "oldstring": a.Old, "old_str": a.Old, "oldtext": a.Old,
-		"new_string": a.New, "newstring": a.New, "new_str": a.New, "newtext": a.New,
+// known is what an action says, by the names that clients have for it.
+func (a Action) known(name string) string {
+	switch strings.ToLower(name) {
+	case "command", "cmd":
+		return a.Command
+	case "file_path", "filepath", "path", "absolute_path":
+		return a.Path
+	case "content", "text", "file_text":
+		if a.Do == "write" {
+			return a.New
+		}
+	case "old_string", "oldstring", "old_str", "oldtext":
+		return a.Old
+	case "new_string", "newstring", "new_str", "newtext":
+		return a.New
 	}
+	return ""
+}
+
+// fits reports whether a schema asks for both texts of an edit.
+func (a Action) fits(s schema) bool {
+	texts := 0
+	for name := range s.Properties {
+		if value := a.known(name); value != "" && (value == a.Old || value == a.New) {
+			texts++
+		}
+	}
+	return a.Do == "edit" && texts == 2
+}
+
+// fill makes the arguments that a schema asks for: what the action says, and something
+// that fits for whatever else is required.
+func (a Action) fill(s schema) object {
 	args := object{}
 	for name, p := range s.Properties {
-		value := known[strings.ToLower(name)]
+		value := a.known(name)
 		switch {
 		case value != "" && p.is("array"):
 			args[name] = []string{"sh", "-c", value}
 		case value != "":
 			args[name] = value
+		case p.Items != nil && a.fits(*p.Items): // a list of edits, say
+			args[name] = []any{a.fill(*p.Items)}
 		case slices.Contains(s.Required, name):
 			args[name] = p.anything()
 		}

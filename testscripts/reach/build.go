@@ -13,6 +13,8 @@ import (
 	"regexp"
 	"sync"
 	"time"
+
+	"sb/lib/profile"
 )
 
 // ErrUnreachable is why an environment is not built: what it is made of is nowhere
@@ -41,10 +43,20 @@ func Open(ctx context.Context, bin, data string) (*Environments, error) {
 			return nil, err
 		}
 	}
-	if err := os.WriteFile(filepath.Join(e.Config(), "config.toml"), []byte(m.Config()), 0o600); err != nil {
+	if err := write(filepath.Join(e.Config(), "config.toml"), m.Config()); err != nil {
 		return nil, err
 	}
 	return e, e.profiles(m)
+}
+
+// write writes a file that others may be reading.
+func write(path, text string) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-")
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close(), os.Rename(f.Name(), path))
 }
 
 // Agents are the profiles that have an environment to build.
@@ -52,19 +64,20 @@ var Agents = []string{"claude", "codex", "copilot", "gemini", "opencode", "pi"}
 
 // profiles writes those that are not as they are built in.
 func (e *Environments) profiles(m *Means) error {
+	builtIn := profile.Open(filepath.Join(e.dir, "none"))
 	for _, name := range Agents {
 		file := filepath.Join(e.Config(), "agents", name+".toml")
-		os.Remove(file)
 		if m.Step() == "" {
+			os.Remove(file)
 			continue
 		}
-		text, err := e.Command("agents", "show", name).Output()
+		text, _, err := builtIn.Text(name)
 		if err != nil {
-			return fmt.Errorf("sb-run agents show %s: %w", name, err)
+			return err
 		}
 		changed, err := m.Profile(string(text))
 		if err == nil {
-			err = os.WriteFile(file, []byte(changed), 0o600)
+			err = write(file, changed)
 		}
 		if err != nil {
 			return err
