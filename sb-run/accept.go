@@ -36,17 +36,17 @@ func accept(args []string) error {
 	if err != nil {
 		return fmt.Errorf("accept: %s: %w", *workspace, err)
 	}
-	dir, err := workspaceDir(host)
-	if err != nil {
-		return err
-	}
-	files, err := pending(host, dir)
+	asked := host
+	host, dir, files, err := pendingAbove(asked)
 	if err != nil {
 		return fmt.Errorf("accept: read what was kept: %w", err)
 	}
 	if len(files) == 0 {
-		say.Note("no sandbox has written anything for itself in %s", host)
+		say.Note("no sandbox has written anything for itself in %s", asked)
 		return nil
+	}
+	if host != asked {
+		say.Note("this is of sandboxes of %s", host)
 	}
 	if *drop {
 		return errors.Join(os.RemoveAll(filepath.Join(dir, "files")), os.RemoveAll(filepath.Join(dir, "was")))
@@ -77,11 +77,26 @@ type offer struct {
 	was string // the host's text
 }
 
+// pendingAbove is pending of a directory, or of the next one above it that has some.
+func pendingAbove(asked string) (host, dir string, files []offer, err error) {
+	for host = asked; ; host = filepath.Dir(host) {
+		if dir, err = workspacePath(host); err != nil {
+			return host, dir, nil, err
+		}
+		if files, err = pending(host, dir); err != nil || len(files) > 0 || host == "/" {
+			return host, dir, files, err
+		}
+	}
+}
+
 // pending are the files that differ from the host's.
 func pending(host, dir string) (all []offer, err error) {
 	files, err := readOffers(filepath.Join(dir, "files"))
 	if err != nil {
 		return nil, err
+	}
+	if len(files) == 0 {
+		return nil, nil
 	}
 	root, err := os.OpenRoot(host)
 	if err != nil {
@@ -103,7 +118,7 @@ func pending(host, dir string) (all []offer, err error) {
 // sayOffered says what sandboxes of a workspace wrote for themselves and the next one
 // begins with, though the tree was put back.
 func sayOffered(workspace string) {
-	dir, err := workspaceDir(workspace)
+	dir, err := workspacePath(workspace)
 	if err != nil {
 		return
 	}

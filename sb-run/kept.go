@@ -22,12 +22,18 @@ import (
 // host's was then (its digest): the next guest goes on with the file as long as that
 // is so. The lock is held by each run.
 func workspaceDir(workspace string) (string, error) {
-	all, err := stateDir("workspaces")
+	path, err := workspacePath(workspace)
 	if err != nil {
 		return "", err
 	}
+	return dirs.Ensure(path)
+}
+
+// workspacePath is where that is, or would be.
+func workspacePath(workspace string) (string, error) {
+	all, err := stateDir("workspaces")
 	sum := sha256.Sum256([]byte(workspace))
-	return dirs.Ensure(filepath.Join(all, hex.EncodeToString(sum[:8])))
+	return filepath.Join(all, hex.EncodeToString(sum[:8])), err
 }
 
 // useWorkspaceDir is workspaceDir for a run.
