@@ -121,7 +121,7 @@ func (p *plan) protect(t tools, target, config string) error {
 		paths = append(paths, target)
 	}
 	if p.project != nil {
-		paths = append(paths, p.project.path)
+		paths = append(paths, p.project.files()...)
 	}
 	added, err := keep.Protect(p.m.Shares, paths...)
 	for _, path := range added {
