@@ -62,7 +62,7 @@ func addClone(m *manifest.Manifest, o *options, p *profile.Profile) error {
 			return fmt.Errorf("--clone: %w", err)
 		}
 	}
-	m.Shares = append(m.Shares, manifest.Share{Host: source, Guest: cloneSource, ReadOnly: true})
+	m.Shares = append(m.Shares, manifest.Share{Host: source, Guest: cloneSource, ReadOnly: true, Hidden: hideFromClone(r)})
 	m.Run.Clone = &manifest.Clone{Source: cloneSource, Dir: r.Top, Copy: r.Empty, Branch: r.Branch, Commit: r.Commit, Format: r.Format,
 		Origin: r.Origin, Name: r.Name, Email: r.Email, Instructions: p.Instructions}
 	sayClone(r)
