@@ -38,6 +38,7 @@ func TestHarmlessLines(t *testing.T) {
 		"[filter \"x\"]\nclean = y", "[remote \"o\"]\nurl = ext::sh -c x", "[remote \"o\"]\nurl = -x", "[remote \"o\"]\nuploadpack = x", "[remote \"o\"]\nproxy = x",
 		"[branch \"b\"]\nremote = ext::sh", "[submodule \"s\"]\nupdate = !x", "[core]\nbare = \\\nfsmonitor = x", "[core.x]\nbare = y", "[core]\nsshCommand = x",
 		"[credential]\nhelper = x", "[gpg]\nprogram = x", "[diff \"d\"]\ncommand = x", "[CORE]\nFSMonitor = x", "[core \"a\"] fsmonitor=x", "[core]\nbare = false ; x\nworktree = /",
+		"[submodule \"s\"]\n# \\\n[pager]\nbranch = x", "[submodule \"s\"]\nname = a ; \\\n[pager]\nbranch = x", "[pager]\nlog = a \\\r\n[submodule \"s\"]\nbranch = x", "[pager]\r\nbranch = x\r",
 	} {
 		last := len(lines(text)) - 1
 		if harmlessLines(text)[last] {

@@ -63,9 +63,9 @@ func addClone(m *manifest.Manifest, o *options, c *config, p *profile.Profile) e
 		}
 	}
 	hide := p.Workspace.Join(c.Workspace).Hide
-	s := manifest.Share{Host: source, Guest: cloneSource, ReadOnly: true}
+	s := manifest.Share{Host: source, Guest: cloneSource, ReadOnly: true, Hidden: hideFromClone(r)}
 	if r.Empty {
-		s.Hidden = hide
+		s.Hidden = append(s.Hidden, hide...)
 	} else if len(hide) > 0 {
 		say.Warn("%s is to be hidden: what is committed of it is in the clone all the same", strings.Join(hide, ", "))
 	}

@@ -3,9 +3,13 @@ package main
 import (
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"sb/lib/manifest"
+	"sb/sb-run/repo"
 )
 
 // TestClonePlan: with --clone the guest is given the git directory, read-only, and not
@@ -39,6 +43,57 @@ func TestClonePlan(t *testing.T) {
 	s.run("fetch", "none-1").want(t, 125, "there is no work of none-1")
 	s.run("fetch", "../x").want(t, 125, "no name of a sandbox")
 	s.run("fetch", "--ls").want(t, 0)
+}
+
+// TestHideFromClone: of what the guest clones it sees what makes a clone, also of
+// submodules, and nothing else: not the configuration, nor what comes there meanwhile.
+func TestHideFromClone(t *testing.T) {
+	t.Parallel()
+	common := t.TempDir()
+	for _, path := range []string{"objects", "refs/heads", "modules/a/objects", "modules/a/refs/heads/config", "modules/lib/b/objects", "modules/lib/b/modules/c/objects", "modules/hooks/objects", "modules/a/git-crypt"} {
+		if err := os.MkdirAll(filepath.Join(common, path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, dir := range []string{"", "modules/a", "modules/lib/b", "modules/lib/b/modules/c", "modules/hooks"} {
+		for _, name := range []string{"HEAD", "config", "packed-refs"} {
+			if err := os.WriteFile(filepath.Join(common, dir, name), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	hides := func(of *repo.Repo, name string) bool {
+		for _, pattern := range hideFromClone(of) {
+			if err := manifest.CheckPattern(pattern); err != nil {
+				t.Error(err)
+			}
+			// A pattern holds for all that lies below it.
+			parts := strings.Split("/"+strings.ToLower(name), "/")
+			for n := 2; n <= len(parts); n++ {
+				if ok, _ := path.Match(strings.ToLower(pattern), strings.Join(parts[:n], "/")); ok {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	r := &repo.Repo{Common: common}
+	for _, name := range []string{"HEAD", "objects", "objects/pack/pack-1.pack", "objects/info/config", "refs", "refs/heads/config", "refs/heads/hooks/logs", "packed-refs", "shallow", "modules",
+		"modules/a", "modules/a/HEAD", "modules/a/objects/x", "modules/a/refs/heads/config", "modules/lib/b/HEAD", "modules/lib/b/refs/heads/config", "modules/lib/b/modules/c/packed-refs", "modules/hooks/HEAD"} {
+		if hides(r, name) {
+			t.Errorf("%s is hidden, and makes the clone", name)
+		}
+	}
+	for _, name := range []string{"config", "config.lock", "config.worktree", "hooks", "logs/HEAD", "FETCH_HEAD", "HEAD.lock", "h", "object", "objects2", "refs.bak", "packed-refs.lock", "packed", "shallow.lock", "git-crypt/keys/default",
+		"credentials", "index", "worktrees/x/HEAD", "modules2", "\u00fc", "-", "]", "modules/a/config", "modules/a/git-crypt", "modules/lib/b/config", "modules/lib/b/modules/c/config", "modules/hooks/config"} {
+		if !hides(r, name) {
+			t.Errorf("%s is not hidden", name)
+		}
+	}
+	empty := &repo.Repo{Common: common, Empty: true}
+	if !hides(empty, ".git/config") || hides(empty, "config") {
+		t.Errorf("without a commit: %v", hideFromClone(empty))
+	}
 }
 
 // TestQuoteGit: git reads a value as it was.

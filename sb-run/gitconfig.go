@@ -42,10 +42,11 @@ func harmlessLines(text string) map[int]bool {
 	section, goesOn := "", false
 	for n, line := range lines(text) {
 		continued := goesOn
-		goesOn = strings.HasSuffix(line, "\\")
+		goesOn = strings.HasSuffix(strings.TrimSuffix(line, "\r"), "\\")
 		line = strings.TrimSpace(line)
 		switch header := configHeader.FindStringSubmatch(line); {
 		case continued || goesOn:
+			section = "" // git may see no comment, or another section, where this does
 		case line == "" || line[0] == '#' || line[0] == ';':
 			harmless[n] = true
 		case header != nil:

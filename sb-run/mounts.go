@@ -117,7 +117,7 @@ func realDirectory(dir string) (string, error) {
 // where it is a link.
 func (p *plan) protect(t tools, target, config string) error {
 	if p.project != nil { // its page says so
-		if _, err := keep.Protect(p.m.Shares, p.project.path); err != nil {
+		if _, err := keep.Protect(p.m.Shares, p.project.files()...); err != nil {
 			return err
 		}
 	}

@@ -29,8 +29,10 @@ func (p *project) limit(m *manifest.Manifest, workspace string) error {
 	}
 	for i := range m.Shares {
 		if s := &m.Shares[i]; s.Host == workspace || m.Run.Clone != nil && s.Guest == m.Run.Clone.Source {
-			if err := p.narrow(s, m, workspace); err != nil {
-				return fmt.Errorf("%s: %w", p.path, err)
+			for _, q := range append([]*project{p}, p.above...) {
+				if err := q.narrow(s, m, workspace); err != nil {
+					return fmt.Errorf("%s: %w", q.path, err)
+				}
 			}
 		}
 	}

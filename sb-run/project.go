@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"unicode/utf8"
 
 	"sb/lib/dirs"
@@ -47,13 +48,16 @@ type project struct {
 	Memory manifest.Size `toml:"memory"`
 	Disk   manifest.Size `toml:"disk"`
 
-	path     string
+	path     string // "" if there are only files above
+	above    []*project // those further up, of which what narrows holds too
 	text     []byte
 	accepted bool
 }
 
-// findProject returns the project file of a directory, nil if there is none. One
-// that is there and cannot be used is an error: what it denies would not hold.
+// findProject returns the project file of a directory, which lies at most as far up
+// as the top of its repository, with what those above it narrow; nil if there is none
+// at all. One that is there and cannot be used is an error: what it denies would not
+// hold.
 func findProject(dir string) (*project, error) {
 	dir, err := filepath.Abs(dir)
 	if err == nil {
@@ -62,20 +66,55 @@ func findProject(dir string) (*project, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look for %s: %w", projectName, err)
 	}
-	for ; !slices.Contains(homes(), dir) && dir != "/"; dir = filepath.Dir(dir) {
+	var found *project
+	for mine := true; !slices.Contains(homes(), dir) && dir != "/"; dir = filepath.Dir(dir) {
 		path := filepath.Join(dir, projectName)
-		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		st, err := os.Lstat(path)
+		theirs := !mine && err == nil && !own(st) // in a directory that others write to, as /tmp
+		if !errors.Is(err, fs.ErrNotExist) && !theirs {
 			p, err := readProject(path)
 			if err != nil {
 				return nil, say.WithHint(err, "put it right or remove it: what it denies would not hold")
 			}
-			return p, nil
+			if !mine || found != nil {
+				found = found.below(p)
+			} else {
+				found = p
+			}
 		}
 		if _, err := os.Lstat(filepath.Join(dir, ".git")); err == nil {
-			break
+			mine = false
 		}
 	}
-	return nil, nil
+	return found, nil
+}
+
+// below is a project file with what the one further up narrows: that holds as well,
+// or a guest that has only what lies below it could take its place, by a file of its
+// own or a directory .git.
+func (p *project) below(up *project) *project {
+	if p == nil {
+		p = &project{}
+	}
+	p.above = append(p.above, up)
+	p.Rules.Deny = append(p.Rules.Deny, up.Rules.Deny...)
+	p.Workspace.ReadOnly = p.Workspace.ReadOnly || up.Workspace.ReadOnly
+	p.CPUs, p.Memory, p.Disk = least(p.CPUs, up.CPUs), least(p.Memory, up.Memory), least(p.Disk, up.Disk)
+	return p
+}
+
+// least is the smaller ceiling; 0 is none.
+func least[T int | manifest.Size](a, b T) T {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// own tells whether a file is this user's.
+func own(st fs.FileInfo) bool {
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	return ok && int(sys.Uid) == os.Getuid()
 }
 
 func readProject(path string) (*project, error) {
@@ -120,6 +159,16 @@ func readProjectText(path string) ([]byte, error) {
 		return nil, errors.New("it is not UTF-8")
 	}
 	return text, nil
+}
+
+// files are all that hold.
+func (p *project) files() (all []string) {
+	for _, q := range append([]*project{p}, p.above...) {
+		if q.path != "" {
+			all = append(all, q.path)
+		}
+	}
+	return all
 }
 
 func (p *project) check() error {

@@ -54,6 +54,57 @@ func TestProject(t *testing.T) {
 	s.run("img", "-w", ".", "--print").want(t, 125, "a link is not followed")
 }
 
+// TestProjectAbove: what a file further up narrows holds, whatever lies nearer by: what a
+// guest can make there takes nothing of it away.
+func TestProjectAbove(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	inner := filepath.Join(s.work, "in", "deep")
+	if err := os.MkdirAll(inner, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	put := func(path, text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	narrow := "cpus = 1\nmemory = \"512m\"\n[rules]\nallow = [\"a.example\"]\ndeny = [\"b.example\"]\n[workspace]\nread_only = true\n"
+	put(filepath.Join(s.work, projectName), narrow)
+	trusted(t, s, filepath.Join(s.work, projectName))
+	print := func() string {
+		r := s.run("img", "-w", inner, "--print")
+		r.want(t, 0)
+		return r.stdout + r.stderr
+	}
+	holds := func(when string, allows bool) {
+		t.Helper()
+		got := print()
+		for _, want := range []string{"b.example", "cpus = 1", `memory = "512m"`, "read_only = true"} {
+			if !strings.Contains(got, want) {
+				t.Errorf("%s: no %s in %s", when, want, got)
+			}
+		}
+		if strings.Contains(got, "a.example") != allows {
+			t.Errorf("%s: it allows: %v, want %v", when, !allows, allows)
+		}
+	}
+	holds("alone", true)
+	put(filepath.Join(inner, projectName), "cpus = 4\nmemory = \"1g\"\n[rules]\ndeny = [\"c.example\"]\n")
+	holds("a file nearer by", false)
+	if !strings.Contains(print(), "c.example") {
+		t.Error("the nearest file does not hold")
+	}
+	os.Remove(filepath.Join(inner, projectName))
+	if err := os.Mkdir(filepath.Join(inner, ".git"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	holds("a repository nearer by", false)
+	s.run("trust", "--show", inner).want(t, 125, "there is no "+projectName)
+	put(filepath.Join(s.work, projectName), "x = 1\n")
+	s.run("img", "-w", inner, "--print").want(t, 125, projectName)
+}
+
 // accept remembers a file as sb-run trust does when it is told yes.
 func trusted(t *testing.T, s *stage, file string) {
 	t.Helper()

@@ -28,7 +28,7 @@ func trust(args []string) error {
 	if err != nil {
 		return err
 	}
-	if p == nil {
+	if p == nil || p.path == "" {
 		return say.WithHint(fmt.Errorf("accept a project file: there is no %s", projectName), "sb-run init writes one")
 	}
 	for line := range strings.Lines(string(p.text)) {

@@ -9,6 +9,7 @@ import (
 
 	"sb/lib/manifest"
 	"sb/lib/profile"
+	"sb/sb-run/leftovers"
 )
 
 // TestParseMount: the guest's path is what is behind the last ":/".
@@ -126,6 +127,31 @@ func TestGuardedPaths(t *testing.T) {
 	guardWorkspace(&s, profile.Workspace{NoProtect: true, Protect: []string{"mine"}})
 	if !slices.Equal(s.Protected, []string{"mine"}) || len(s.Shadowed) != 0 {
 		t.Errorf("without protection: %+v", s)
+	}
+}
+
+// TestGuardedAreListed: what is protected is also listed at the end of a run, for where
+// it is not: with --no-protect, on macOS, and in what lies elsewhere.
+func TestGuardedAreListed(t *testing.T) {
+	for _, g := range guardedPaths {
+		if strings.HasSuffix(g.path, ".lock") {
+			continue // git runs nothing by it until it is renamed
+		}
+		listed := false
+		for _, below := range []string{"", "/config.toml"} { // a file, or a directory with one
+			dir := t.TempDir()
+			path := filepath.Join(dir, strings.ReplaceAll(g.path, "*", "x")+below)
+			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte("[core]\nfsmonitor = x\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			listed = listed || len(leftovers.Scan(dir).Found) > 0
+		}
+		if !listed {
+			t.Errorf("%s is not", g.path)
+		}
 	}
 }
 

@@ -25,6 +25,8 @@ var byName = map[string]string{
 	".tool-versions":          "asdf and mise choose programs by it",
 	".mise.toml":              "mise runs what it says on cd",
 	"mise.toml":               "mise runs what it says on cd",
+	"opencode.json":           "coding agents start its servers",
+	"opencode.jsonc":          "coding agents start its servers",
 	".sb.toml":                "sb-run reads it",
 }
 
@@ -39,8 +41,19 @@ var byDirectory = []struct {
 	{".idea", nil, "the editor may run it"},
 	{".devcontainer", nil, "the editor may run it"},
 	{".husky", nil, "git runs it, by husky"},
+	{".zed", []string{"tasks.json", "settings.json"}, "the editor may run it"},
 	{".claude", []string{"settings.json", "settings.local.json"}, "Claude Code runs its hooks"},
-	{".cursor", []string{"mcp.json"}, "the editor starts its servers"},
+	{".claude/hooks", nil, "Claude Code runs it, by its hooks"},
+	{".cursor", []string{"mcp.json", "hooks.json"}, "the editor starts its servers and runs its hooks"},
+	{".codex", []string{"config.toml", "hooks.json"}, "Codex starts its servers and runs its hooks"},
+	{".gemini", []string{"settings.json"}, "Gemini CLI starts its servers"},
+	{".github/hooks", nil, "GitHub Copilot CLI runs it"},
+	{".opencode/plugin", nil, "opencode runs it"},
+	{".opencode/plugins", nil, "opencode runs it"},
+	{".opencode/tool", nil, "opencode runs it"},
+	{".opencode/tools", nil, "opencode runs it"},
+	{".pi/extensions", nil, "pi runs it"},
+	{".pi", []string{"settings.json"}, "pi runs the packages that it names"},
 }
 
 // commands are names that a shell with . in its PATH would take for others.
@@ -54,6 +67,9 @@ func known(path string, info fs.FileInfo) string {
 	base, dir := filepath.Base(path), filepath.ToSlash(filepath.Dir(path))
 	if why := byName[base]; why != "" {
 		return why
+	}
+	if isMise(base, "/"+dir) {
+		return byName["mise.toml"]
 	}
 	if base == ".git" {
 		return "git is led to a repository elsewhere by it"
@@ -87,6 +103,15 @@ func known(path string, info fs.FileInfo) string {
 	return ""
 }
 
+// isMise tells the further files that mise reads where it reads mise.toml.
+func isMise(base, dir string) bool {
+	if !strings.HasSuffix(base, ".toml") {
+		return false
+	}
+	of := strings.HasSuffix(dir, "/mise") || strings.HasSuffix(dir, "/.mise") || strings.HasSuffix(dir, "/conf.d")
+	return strings.HasPrefix(strings.TrimPrefix(base, "."), "mise.") || of && (strings.HasPrefix(base, "config.") || strings.HasSuffix(dir, "/conf.d"))
+}
+
 // inGit reports whether a directory lies in a repository's own.
 func inGit(dir string) bool { return strings.Contains("/"+dir+"/", "/.git/") }
 
@@ -112,6 +137,15 @@ var parts = map[string]func(text []byte) []string{
 	".gitattributes":  attributes,
 	"config":          func(t []byte) []string { return gitKeys(t, runningKey) },
 	"config.worktree": func(t []byte) []string { return gitKeys(t, runningKey) },
+}
+
+// part is what picks it, of a file that is one of those: a program may be called config.
+func part(path string) func(text []byte) []string {
+	base, dir := filepath.Base(path), filepath.ToSlash(filepath.Dir(path))
+	if strings.HasPrefix(base, "config") && !gitDir(dir) {
+		return nil
+	}
+	return parts[base]
 }
 
 // names are the names that such lines begin with.

@@ -150,7 +150,7 @@ func (w *walk) directory(rel string, depth int) {
 }
 
 // skipped are directories of which nothing runs by itself and that are large.
-func skipped(path string) bool { return strings.HasSuffix(path, ".git/objects") }
+func skipped(path string) bool { return within(filepath.ToSlash(path), ".git/objects", false) }
 
 func (w *walk) over() bool {
 	if w.left < 0 || time.Now().After(w.end) {
@@ -225,7 +225,7 @@ func (w *walk) read(path string, info fs.FileInfo, why *string) (mark string, ok
 		// Too long to be understood: its whole counts, by what is seen of it.
 		return fmt.Sprintf("%s %d %d %x", mark, info.Size(), info.ModTime().UnixNano(), sha256.Sum256(text)), true
 	}
-	if pick := parts[filepath.Base(path)]; pick != nil && info.Mode()&(fs.ModeSetuid|fs.ModeSetgid) == 0 {
+	if pick := part(path); pick != nil && info.Mode()&(fs.ModeSetuid|fs.ModeSetgid) == 0 {
 		found := pick(text)
 		if len(found) == 0 {
 			return "", false

@@ -4,12 +4,14 @@ package main
 
 import (
 	"archive/tar"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"sb/lib/session"
@@ -82,6 +84,11 @@ func (p *unpacker) entry(h *tar.Header, in io.Reader) error {
 		fmt.Fprintf(p.said, "%s lies in a share, and is not written\n", path)
 		return nil
 	}
+	if own && h.Typeflag == tar.TypeReg {
+		if err := p.clear(path); err != nil {
+			return err
+		}
+	}
 	if err := p.makeDir(filepath.Dir(path), own); err != nil {
 		return err
 	}
@@ -111,7 +118,7 @@ func (p *unpacker) file(path string, mode fs.FileMode, own bool, h *tar.Header, 
 			return nil
 		}
 	case session.UnpackMerge:
-		merged, err := mergeFile(path, in)
+		merged, err := p.merge(path, in, own)
 		if err != nil || merged == nil {
 			return err
 		}
@@ -135,6 +142,61 @@ func (p *unpacker) file(path string, mode fs.FileMode, own bool, h *tar.Header, 
 		}
 	}
 	return os.Rename(f.Name(), path)
+}
+
+// clear has a file of the user's find its place: what an earlier sandbox left there
+// must not keep every later one from starting.
+func (p *unpacker) clear(path string) error {
+	rest, err := filepath.Rel(p.home, path)
+	if err != nil || !filepath.IsLocal(rest) || rest == "." {
+		return err
+	}
+	at := p.home
+	for part := range strings.SplitSeq(filepath.Dir(rest), "/") {
+		at = filepath.Join(at, part)
+		if _, err := os.Lstat(at); err != nil {
+			return nil // nor is there anything below
+		}
+		if st, err := os.Stat(at); err != nil || !st.IsDir() {
+			return p.aside(at, "it is no directory")
+		}
+	}
+	if st, err := os.Lstat(path); err == nil && st.IsDir() {
+		return p.aside(path, "it is a directory")
+	}
+	return nil
+}
+
+// aside takes what is in the way to another name, beside an earlier one.
+func (p *unpacker) aside(path, why string) error {
+	to := path + ".aside"
+	for n := 2; ; n++ {
+		if _, err := os.Lstat(to); errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		to = fmt.Sprintf("%s.aside%d", path, n)
+	}
+	if err := os.Rename(path, to); err != nil {
+		return err
+	}
+	fmt.Fprintf(p.said, "%s is %s now: %s\n", path, filepath.Base(to), why)
+	return nil
+}
+
+// merge is mergeFile; of the user's own, a file that cannot be read goes aside.
+func (p *unpacker) merge(path string, in io.Reader, own bool) (io.Reader, error) {
+	change, err := io.ReadAll(in)
+	if err != nil {
+		return nil, err
+	}
+	merged, err := mergeFile(path, bytes.NewReader(change))
+	if err == nil || !own {
+		return merged, err
+	}
+	if err := p.aside(path, err.Error()); err != nil {
+		return nil, err
+	}
+	return mergeFile(path, bytes.NewReader(change))
 }
 
 // makeDir makes a directory, and those above it.

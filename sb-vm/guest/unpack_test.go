@@ -107,3 +107,47 @@ func TestUnpack(t *testing.T) {
 		t.Errorf("packed %q", got)
 	}
 }
+
+// TestInTheWay: what an earlier sandbox left where a file is to be written, or what it
+// made of settings, is moved aside, and told of; what is in order stays.
+func TestInTheWay(t *testing.T) {
+	home := t.TempDir()
+	c := session.Command{User: "0:0", Env: map[string]string{"HOME": home}}
+	for name, text := range map[string]string{"file": "", "set/bad.json": "{", "set/good.json": `{"b":2}`, "dir.json/x": "", "bad2.json": "[", "bad2.json.aside": "older"} {
+		path := filepath.Join(home, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("nowhere", filepath.Join(home, "dangling")); err != nil {
+		t.Fatal(err)
+	}
+	var in bytes.Buffer
+	w := tar.NewWriter(&in)
+	for _, name := range []string{"file/x/a.json", "set/bad.json", "set/good.json", "dir.json", "bad2.json", "dangling/a.json", "~/absolute", "new/a.json"} {
+		how := map[string]string{session.UnpackHow: session.UnpackMerge}
+		if name == "~/absolute" {
+			name, how = filepath.Join(home, "file2/y"), nil
+		}
+		w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o600, Size: 7, Format: tar.FormatPAX, PAXRecords: how})
+		io.WriteString(w, `{"a":1}`)
+	}
+	w.Close()
+	var said bytes.Buffer
+	if err := unpack(c, &in, &said); err != nil {
+		t.Fatal(err)
+	}
+	const merged = "{\n  \"a\": 1\n}\n"
+	for name, want := range map[string]string{"file/x/a.json": merged, "file.aside": "", "set/bad.json": merged, "set/bad.json.aside": "{", "set/good.json": "{\n  \"a\": 1,\n  \"b\": 2\n}\n",
+		"dir.json": merged, "dir.json.aside/x": "", "bad2.json": merged, "bad2.json.aside": "older", "bad2.json.aside2": "[", "dangling/a.json": merged, "new/a.json": merged, "file2/y": `{"a":1}`} {
+		if got, err := os.ReadFile(filepath.Join(home, name)); err != nil || string(got) != want {
+			t.Errorf("%s: %q, %v, want %q", name, got, err, want)
+		}
+	}
+	if n := strings.Count(said.String(), " now: "); n != 5 {
+		t.Errorf("told of %d: %s", n, said.String())
+	}
+}

@@ -104,12 +104,14 @@ func TestClone(t *testing.T) {
 	dir := c.repository("tree")
 	c.git(dir, "branch", "other")
 	os.WriteFile(dir+"/not-committed", []byte("secret"), 0o644)
+	os.WriteFile(dir+"/.git/hooks/x", []byte("user"), 0o644)
 	before := c.git(dir, "rev-parse", "HEAD")
 	r := c.sandbox(dir+"/sub", `
 echo "== where"; pwd; id -u; git status --porcelain; git branch --format='%(refname:short)'; git remote get-url origin; git config user.name
 echo "== edit"; cd ..; echo guest >file; cat file; ls
 echo "== instructions"; cat AGENTS.md
 git commit -qam two; echo three >new
+echo "== seen"; ls -a /run/sb/source; cat /run/sb/source/config /run/sb/source/hooks/x 2>&1; sudo cat /run/sb/source/logs/HEAD 2>&1; grep -rc user /run/sb/source | grep -v ':0$'
 echo "== read-only"; touch /run/sb/source/x 2>&1; sudo touch /run/sb/source/x 2>&1; sudo rm -rf /run/sb/source/objects 2>&1 | head -1
 exit 3`, "--clone")
 	t.Run("the agent sees its own edits", func(t *testing.T) {
@@ -120,6 +122,10 @@ exit 3`, "--clone")
 		if r.code != 3 {
 			t.Errorf("exit code %d\n%s", r.code, r.stderr)
 		}
+	})
+	t.Run("what makes a clone is seen, and nothing else", func(t *testing.T) {
+		claim(t, "clone")
+		r.says(t, "seen", `^\.\n\.\.\nHEAD\nobjects\nrefs\n(cat: .*No such file or directory\n?){3}$`)
 	})
 	t.Run("the host's file is untouched", func(t *testing.T) {
 		claim(t, "67", "clone")
