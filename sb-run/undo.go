@@ -26,7 +26,8 @@ var undoVerbs = []say.Verb{
 const undoText = `
 Shows and puts back what sb-run --undo recorded of a working directory before a
 run. RECORD is the name of a record, or of the sandbox that it was made for; without
-one it is the last of the tree that the current directory is in.`
+one it is the last that was made before a run, of the tree that the current directory
+is in.`
 
 func undoVerb(args []string) error { return say.Verbs("sb-run undo", undoText, undoVerbs, args) }
 
@@ -82,12 +83,7 @@ func findRecord(s *undo.Store, args []string) (*undo.Record, []string, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	best := undo.Header{}
-	for _, h := range all { // the newest first
-		if _, in := within(h.Tree, here); in && len(h.Tree) > len(best.Tree) {
-			best = h
-		}
-	}
+	best := lastRecord(all, here)
 	if best.Name == "" {
 		what := "there is no record of " + here
 		if len(args) > 0 {
@@ -97,6 +93,22 @@ func findRecord(s *undo.Store, args []string) (*undo.Record, []string, error) {
 	}
 	r, err := s.Load(best.Name)
 	return r, args, err
+}
+
+// lastRecord is what is meant by no name, of all, the newest first: the last one of the
+// innermost tree that here is in. One that a restore made is not, unless there is no
+// other: it has what the run left, and to restore from it would take back what was
+// restored.
+func lastRecord(all []undo.Header, here string) (best undo.Header) {
+	for _, h := range all {
+		_, in := within(h.Tree, here)
+		inner := len(h.Tree) > len(best.Tree)
+		ofRun := h.Tree == best.Tree && best.Of == undo.BeforeRestore && h.Of != undo.BeforeRestore
+		if in && (inner || ofRun) {
+			best = h
+		}
+	}
+	return best
 }
 
 func workingDirectory() (string, error) {
@@ -169,7 +181,8 @@ func checkPaths(paths []string, words []string, records ...*undo.Record) error {
 	}
 	for i, p := range paths {
 		if !found[p] {
-			return fmt.Errorf("there is no %s, in the record or now", words[i])
+			err := fmt.Errorf("there is no %s, in the record or now", words[i])
+			return say.WithHint(err, "sb-run undo ls lists the records, sb-run undo diff the paths that changed")
 		}
 	}
 	return nil
@@ -250,7 +263,8 @@ func printVerified(r *undo.Record, damaged []undo.Damage, skipped bool) {
 func undoPrune(args []string) error {
 	flags := say.Flags("sb-run undo prune", "[--keep N|--older DAYS|RECORD…]", `
 Removes records, and the files that no other record has. Without a word, those
-that are more of a tree than are kept (10, or [records] keep of config.toml).`)
+that are more of a tree than are kept (10, or [records] keep of config.toml): of those
+made before runs, and of those made before restores.`)
 	keep := flags.Int("keep", -1, "keep the last `N` records of each tree")
 	flags.Lookup("keep").DefValue = ""
 	older := flags.Int("older", -1, "remove what is older than `DAYS` days")

@@ -7,9 +7,6 @@ import (
 	"sb/sb-run/undo"
 )
 
-// beforeRestore is what a record is made for that a restore makes.
-const beforeRestore = "before-restore"
-
 func undoRestore(args []string) error {
 	flags := say.Flags("sb-run undo restore", "[RECORD] PATH…|--all", `
 Makes paths of the tree, or all of it, what they were when it was recorded. The tree as
@@ -55,7 +52,7 @@ are.`)
 		printPlanned(plan, *dry, nil)
 		return nil
 	}
-	if now, err = s.Record(ctx, r.Tree, beforeRestore, r.Rules); err != nil {
+	if now, err = s.Record(ctx, r.Tree, undo.BeforeRestore, r.Rules); err != nil {
 		return say.WithHint(err, "nothing was restored, since it could not be undone")
 	}
 	say.Note("the tree as it is now is the record %s: sb-run undo restore %s --all brings it back", now.Name, now.Name)

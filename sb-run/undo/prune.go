@@ -86,17 +86,30 @@ func (s *Store) remove(name string) error {
 		f.Close()
 		err = os.Remove(s.path("records", name))
 	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = errors.New("there is no such record")
+	}
 	if err != nil {
 		return say.WithHint(fmt.Errorf("remove the record %s: %w", name, err), "sb-run undo ls lists the records")
 	}
 	return nil
 }
 
-// Beyond are the records of each tree that are more than keep.
+// BeforeRestore is what a record is made for that a restore makes.
+const BeforeRestore = "before-restore"
+
+// Beyond are the records of each tree that are more than keep: of those made before
+// runs, and of those made before restores. They are counted apart, for else to put
+// back one file after the other would remove the record that they come from.
 func Beyond(all []Header, keep int) (old []Header) {
-	seen := map[string]int{}
+	type kind struct {
+		tree    string
+		restore bool
+	}
+	seen := map[kind]int{}
 	for _, h := range all {
-		if seen[h.Tree]++; seen[h.Tree] > keep {
+		k := kind{h.Tree, h.Of == BeforeRestore}
+		if seen[k]++; seen[k] > keep {
 			old = append(old, h)
 		}
 	}

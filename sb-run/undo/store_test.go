@@ -188,6 +188,10 @@ func TestPrune(t *testing.T) {
 	if err != nil || !slices.Equal(p.Records, []string{made[0].Name}) {
 		t.Errorf("%+v, %v", p, err)
 	}
+	restored := Header{Name: "r", Tree: made[3].Tree, Of: BeforeRestore}
+	if old := Beyond([]Header{restored, made[3].Header, restored, made[2].Header}, 1); len(old) != 2 || old[0].Of != BeforeRestore || old[1].Name != made[2].Name {
+		t.Errorf("of runs and of restores: %v", old)
+	}
 	for _, r := range made[2:] {
 		if damaged, err := s.Verify(t.Context(), r); len(damaged) > 0 || err != nil {
 			t.Error(damaged, err)
