@@ -69,7 +69,7 @@ func TestProjectAbove(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	narrow := "cpus = 1\nmemory = \"512m\"\n[rules]\nallow = [\"a.example\"]\ndeny = [\"b.example\"]\n[workspace]\nread_only = true\n"
+	narrow := "cpus = 1\nmemory = \"512m\"\n[rules]\nallow = [\"a.example\"]\ndeny = [\"b.example\"]\n[workspace]\nread_only = true\nprotect = [\"kept\", \"/in/deep/one\"]\nhide = [\"unseen\"]\n"
 	put(filepath.Join(s.work, projectName), narrow)
 	trusted(t, s, filepath.Join(s.work, projectName))
 	print := func() string {
@@ -80,7 +80,7 @@ func TestProjectAbove(t *testing.T) {
 	holds := func(when string, allows bool) {
 		t.Helper()
 		got := print()
-		for _, want := range []string{"b.example", "cpus = 1", `memory = "512m"`, "read_only = true"} {
+		for _, want := range []string{"b.example", "cpus = 1", `memory = "512m"`, "read_only = true", `"kept"`, `"/one"`, `"unseen"`} {
 			if !strings.Contains(got, want) {
 				t.Errorf("%s: no %s in %s", when, want, got)
 			}
@@ -105,7 +105,7 @@ func TestProjectAbove(t *testing.T) {
 	s.run("img", "-w", inner, "--print").want(t, 125, projectName)
 }
 
-// accept remembers a file as sb-run trust does when it is told yes.
+// trusted remembers a file as sb-run trust does when it is told yes.
 func trusted(t *testing.T, s *stage, file string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
