@@ -27,15 +27,21 @@ type given struct {
 	key           string // what it is
 	variable      string // that has the placeholder
 	header, value string // with which the vendor's server gets it
+
+	leaves []string // what the agent leaves in a project by itself
 }
 
 var jobs = map[string]given{
-	"claude":   {"anthropic", "sk-ant-api03-" + hidden + "-for-claude", "ANTHROPIC_API_KEY", "X-Api-Key", "%s"},
-	"codex":    {"openai", "sk-proj-" + hidden + "-for-codex", "CODEX_API_KEY", "Authorization", "Bearer %s"},
-	"copilot":  {"anthropic", "sk-ant-api03-" + hidden + "-for-copilot", "ANTHROPIC_API_KEY", "X-Api-Key", "%s"},
-	"gemini":   {"gemini", "AIza" + hidden + "-for-gemini", "GEMINI_API_KEY", "X-Goog-Api-Key", "%s"},
-	"opencode": {"anthropic", "sk-ant-api03-" + hidden + "-for-opencode", "ANTHROPIC_API_KEY", "X-Api-Key", "%s"},
-	"pi":       {"anthropic", "sk-ant-api03-" + hidden + "-for-pi", "ANTHROPIC_API_KEY", "X-Api-Key", "%s"},
+	"claude":   anthropicKey("claude"),
+	"codex":    {secret: "openai", key: "sk-proj-" + hidden + "-for-codex", variable: "CODEX_API_KEY", header: "Authorization", value: "Bearer %s"},
+	"copilot":  anthropicKey("copilot"),
+	"gemini":   {secret: "gemini", key: "AIza" + hidden + "-for-gemini", variable: "GEMINI_API_KEY", header: "X-Goog-Api-Key", value: "%s"},
+	"opencode": anthropicKey("opencode", ".git/opencode"),
+	"pi":       anthropicKey("pi"),
+}
+
+func anthropicKey(name string, leaves ...string) given {
+	return given{"anthropic", "sk-ant-api03-" + hidden + "-for-" + name, "ANTHROPIC_API_KEY", "X-Api-Key", "%s", leaves}
 }
 
 // TestAgentJob: each agent, in the environment that its profile builds, does a job as
@@ -140,7 +146,7 @@ func (j given) do(t *testing.T, name string) {
 		t.Errorf("the environment was built again:\n%s", r.stderr)
 	}
 	j.checkTurns(t, a.work, value)
-	checkTree(t, before, owned(t, a.work))
+	j.checkTree(t, before, owned(t, a.work))
 	if all := r.stdout + r.stderr + r.auditText(); strings.Contains(all, hidden) {
 		t.Errorf("the key is in what the run said:\n%s", all)
 	}
@@ -168,10 +174,11 @@ func (j given) checkTurns(t *testing.T, work, value string) {
 
 // checkTree: the bug is mended, the new file is there, the owner of the tree owns
 // both, and all else is as it was.
-func checkTree(t *testing.T, before, after map[string]string) {
+func (j given) checkTree(t *testing.T, before, after map[string]string) {
 	t.Helper()
-	if got := changed(before, after); !slices.Equal(got, []string{"docs/notes", "sum.sh"}) {
-		t.Errorf("what changed is %q, want sum.sh, and docs/notes new", got)
+	want := slices.Sorted(slices.Values(append([]string{"docs/notes", "sum.sh"}, j.leaves...)))
+	if got := changed(before, after); !slices.Equal(got, want) {
+		t.Errorf("what changed is %q, want %q", got, want)
 		for _, name := range got {
 			t.Logf("%s: %.200q, then %.200q", name, before[name], after[name])
 		}
