@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -17,8 +19,6 @@ import (
 	"sb/lib/manifest"
 	"sb/lib/profile"
 	"sb/lib/session"
-
-	"github.com/creack/pty"
 )
 
 // newBuilds is a stage without environments, on which each is built: the scripts of its
@@ -182,11 +182,7 @@ func TestBuildRubbish(t *testing.T) {
 	s := newBuilds(t)
 	s.steps(`# it prints` + "\n" + `printf 'begins\033]0;title\007\033[2J\000\377\n'; i=0; while [ $i -lt 300 ]; do echo line$i; i=$((i+1)); done; head -c 3000000 /dev/zero; printf '\033[31mends'; exit 3`)
 	cmd := s.cmd("mine")
-	master, terminal, err := pty.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer master.Close()
+	master, terminal := openTerminal(t, 40, 120)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = terminal, terminal, terminal
 	screen := make(chan string)
 	go func() { text, _ := io.ReadAll(master); screen <- string(text) }()
