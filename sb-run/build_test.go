@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -180,7 +182,7 @@ func TestBuildRubbish(t *testing.T) {
 	s := newBuilds(t)
 	s.steps(`# it prints` + "\n" + `printf 'begins\033]0;title\007\033[2J\000\377\n'; i=0; while [ $i -lt 300 ]; do echo line$i; i=$((i+1)); done; head -c 3000000 /dev/zero; printf '\033[31mends'; exit 3`)
 	cmd := s.cmd("mine")
-	master, terminal := openTerminal(t, 24, 80)
+	master, terminal := openTerminal(t, 40, 120)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = terminal, terminal, terminal
 	screen := make(chan string)
 	go func() { text, _ := io.ReadAll(master); screen <- string(text) }()
