@@ -47,6 +47,18 @@ func TestHarmlessLines(t *testing.T) {
 	}
 }
 
+// TestEntries: each file is kept where the share has it.
+func TestEntries(t *testing.T) {
+	for path, want := range map[string]string{
+		".git/config": ".git/config", ".git/hooks/pre-commit": ".git/hooks", ".git/modules/a/hooks/x": ".git/modules/a/hooks",
+		".git/modules/a/config": ".git/modules/a/config", ".git/modules/hooks/config": ".git/modules/hooks/config", ".git/modules/hooks/hooks/x": ".git/modules/hooks/hooks",
+	} {
+		if got := entryOf(path); got != manifest.ShadowName(want) {
+			t.Errorf("%s is in %s, want %s", path, got, want)
+		}
+	}
+}
+
 func TestDifference(t *testing.T) {
 	var b strings.Builder
 	for _, l := range difference(lines("a\nb\nc\n"), lines("a\nx\nc\nd")) {

@@ -20,6 +20,8 @@ var keyFiles = []string{
 	".npmrc", ".yarnrc.yml", ".pypirc", ".cargo/credentials.toml", ".cargo/credentials", ".gem/credentials", ".m2/settings.xml", ".gradle/gradle.properties",
 	".pgpass", ".my.cnf", ".config/op", ".config/Bitwarden CLI",
 	".claude/.credentials.json", ".claude.json", ".codex/auth.json", ".gemini/oauth_creds.json", ".config/github-copilot",
+	".codex/.credentials.json", ".gemini/mcp-oauth-tokens.json", ".copilot/config.json", ".local/share/opencode/auth.json", ".local/share/opencode/mcp-auth.json", ".pi/agent/auth.json", ".pi/agent/models.json", ".gemini/.env", ".codex/.env",
+	".cache/huggingface/token", ".huggingface/token", ".fly/config.yml", ".config/stripe", ".databrickscfg", ".s3cfg", ".boto",
 	".mozilla", ".thunderbird", ".config/google-chrome", ".config/chromium", ".config/BraveSoftware", "Library/Application Support/Google",
 	".bash_history", ".zsh_history", ".python_history", ".psql_history", ".local/share/fish/fish_history",
 }
@@ -32,7 +34,10 @@ var startFiles = []string{
 	".config/systemd", ".local/share/systemd", ".local/share/applications", ".local/share/dbus-1", "Library/LaunchAgents", ".ssh",
 	".gitconfig", ".config/git", ".config/direnv", ".config/mise", ".tmux.conf", ".config/tmux", ".vimrc", ".vim", ".config/nvim", ".emacs", ".emacs.d",
 	".config/Code", ".config/zed", ".gdbinit", ".npm-global", "bin", ".local/bin", ".cargo/bin", "go/bin",
-	".claude/settings.json", ".claude/hooks", ".codex/config.toml", ".gemini/settings.json", ".cursor/mcp.json",
+	".oh-my-zsh", ".zsh", ".config/zsh", ".bashrc.d", ".bash_completion", ".local/share/bash-completion", ".nvm", ".cargo/env", ".cargo/config.toml", ".local/lib",
+	".config/plasma-workspace", ".config/i3", ".config/sway", ".config/hypr", ".psqlrc", ".irbrc", ".pryrc", ".Rprofile", ".lldbinit",
+	".claude/settings.json", ".claude/hooks", ".claude/plugins", ".codex/config.toml", ".codex/hooks.json", ".gemini/settings.json", ".gemini/extensions", ".cursor/mcp.json", ".cursor/hooks.json",
+	".config/opencode/opencode.json", ".config/opencode/plugin", ".config/opencode/plugins", ".config/opencode/tool", ".config/opencode/tools", ".pi/agent/settings.json", ".pi/agent/extensions",
 }
 
 // guardHome hides from a guest what a home directory has of keys and of sb's own,

@@ -92,7 +92,11 @@ func (s *agentState) seeds(first, here bool) (all []state.Seed, err error) {
 		for _, why := range left {
 			say.Warn("%v", why)
 		}
-		all = append(all, seeds...)
+		for _, seed := range seeds {
+			if !state.Project(pattern) || seed.IsOf(s.m.Run.Workdir) {
+				all = append(all, seed)
+			}
+		}
 	}
 	if len(all) > 0 {
 		say.Note("the state of %s begins with %d of your files, without what looks like a secret in them (--no-state: without them)", s.m.Run.State, len(all))

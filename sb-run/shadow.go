@@ -243,7 +243,9 @@ func readOffered(root *os.Root, path string) (f offered, err error) {
 // entryOf is the entry of a file in a directory of shadows: of a hook, that of its
 // directory.
 func entryOf(path string) string {
-	if dir := filepath.Dir(path); filepath.Base(dir) == "hooks" {
+	dir := filepath.Dir(path)
+	// Of a submodule called hooks, the configuration is no hook.
+	if in, _ := filepath.Match(".git/modules/*/hooks", dir); in || dir == ".git/hooks" {
 		return manifest.ShadowName(dir)
 	}
 	return manifest.ShadowName(path)

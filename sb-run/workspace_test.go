@@ -73,12 +73,14 @@ func TestShareHome(t *testing.T) {
 	if err := setHost(&s, true); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"/.ssh/id_*", "/.netrc", "/.aws", "/dotfiles/aws", "/.local/state/sb", "/.config/sb", "/.local/share/sb"} {
+	for _, want := range []string{"/.ssh/id_*", "/.netrc", "/.aws", "/dotfiles/aws", "/.local/state/sb", "/.config/sb", "/.local/share/sb",
+		// the sign-ins of each built-in agent
+		"/.claude/.credentials.json", "/.codex/auth.json", "/.codex/.credentials.json", "/.gemini/oauth_creds.json", "/.gemini/mcp-oauth-tokens.json", "/.copilot/config.json", "/.local/share/opencode/auth.json", "/.local/share/opencode/mcp-auth.json", "/.pi/agent/auth.json", "/.pi/agent/models.json"} {
 		if !slices.Contains(s.Hidden, want) {
 			t.Errorf("%s is not hidden: %q", want, s.Hidden)
 		}
 	}
-	for _, want := range []string{"/.ssh", "/.bashrc", "/dotfiles/bashrc", "/.config/autostart"} {
+	for _, want := range []string{"/.ssh", "/.bashrc", "/dotfiles/bashrc", "/.config/autostart", "/.oh-my-zsh", "/.config/opencode/plugins", "/.pi/agent/extensions", "/.claude/plugins"} {
 		if !slices.Contains(s.Protected, want) {
 			t.Errorf("%s is not protected: %q", want, s.Protected)
 		}

@@ -100,3 +100,24 @@ func TestTake(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// TestIsOf: a session of another directory is not this one's, though the pattern is the
+// same for both; one that says nothing is.
+func TestIsOf(t *testing.T) {
+	const here = "/home/u/work-client"
+	if a, b := Expand("{project}", here), Expand("{project}", "/home/u/work/client"); a != b {
+		t.Fatalf("%s and %s differ", a, b)
+	}
+	for text, want := range map[string]bool{
+		`{"type":"summary"}` + "\n" + `{"cwd":"/home/u/work-client","x":1}`:                   true,
+		`{"type":"session","cwd": "/home/u/work-client"}` + "\n" + `{"cwd":"/elsewhere"}`:     true,
+		`{"text":"\"cwd\":\"/home/u/work-client\""}` + "\n" + `{"cwd":"/home/u/work/client"}`: false,
+		`{"cwd":"/home/u/work/client"}`:                                                       false,
+		`{"cwd":"/home/u/work-client\q"}`:                                                     false,
+		`{"text":"none"}`:                                                                     true,
+	} {
+		if got := (Seed{Text: []byte(text)}).IsOf(here); got != want {
+			t.Errorf("%s: %v", text, got)
+		}
+	}
+}

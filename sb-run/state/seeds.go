@@ -1,6 +1,7 @@
 package state
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -78,6 +79,17 @@ func (s Source) Take(pattern string) (seeds []Seed, left []error) {
 		}
 	}
 	return seeds, left
+}
+
+// workedIn is the directory that a session was in, as clients write it into its file.
+var workedIn = regexp.MustCompile(`"cwd":\s*("(?:[^"\\]|\\.)*")`)
+
+// IsOf tells whether a file of sessions is of this directory, as far as it says: what a
+// pattern expands to is one name for several (/a/b-c and /a/b/c).
+func (s Seed) IsOf(dir string) bool {
+	m := workedIn.FindSubmatch(s.Text)
+	var in string
+	return m == nil || json.Unmarshal(m[1], &in) == nil && in == dir
 }
 
 // escape has a directory mean itself in a pattern.
