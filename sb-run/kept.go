@@ -22,12 +22,22 @@ import (
 // host's was then (its digest): the next guest goes on with the file as long as that
 // is so. The lock is held by each run.
 func workspaceDir(workspace string) (string, error) {
-	all, err := stateDir("workspaces")
+	dir, err := workspacePath(workspace)
 	if err != nil {
 		return "", err
 	}
+	return dirs.Ensure(dir)
+}
+
+// workspacePath is that directory, which need not be there.
+func workspacePath(workspace string) (string, error) {
+	all, err := stateDir("workspaces")
+	return filepath.Join(all, workspaceName(workspace)), err
+}
+
+func workspaceName(workspace string) string {
 	sum := sha256.Sum256([]byte(workspace))
-	return dirs.Ensure(filepath.Join(all, hex.EncodeToString(sum[:8])))
+	return hex.EncodeToString(sum[:8])
 }
 
 // enter says where another run works in a directory that this one can write, too.
