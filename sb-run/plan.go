@@ -84,7 +84,7 @@ func makePlan(e *ending, o *options, c *config) (*plan, error) {
 	m.Machine.CPUs = first(o.cpus, c.CPUs, manifest.DefaultCPUs)
 	m.Machine.Memory = first(o.memory, c.Memory, manifest.DefaultMemory)
 	m.Machine.DiskSize = first(o.disk, c.Disk, manifest.DefaultDisk)
-	pr.limit(m)
+	pr.limit(m, o)
 	m.Machine.Accel = first(o.accel, "auto")
 	m.Machine.Cold = o.cold
 	m.Machine.Base = im.Path

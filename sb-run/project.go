@@ -167,7 +167,7 @@ func (o *options) project(isProfile bool) (*project, error) {
 	}
 	dir, err := realDirectory(first(o.workspace, "."))
 	if err != nil {
-		return nil, fmt.Errorf("--workspace: %w", err)
+		return nil, fmt.Errorf("--workspace: share %s: %w", first(o.workspace, "."), err)
 	}
 	p, err := findProject(dir)
 	if err != nil {
@@ -189,25 +189,31 @@ func projectTarget() (string, error) {
 	return p.Profile, nil
 }
 
-// limit narrows a machine and its shares.
-func (p *project) limit(m *manifest.Manifest) {
+// limit narrows a machine and its shares, and says where that is against a flag.
+func (p *project) limit(m *manifest.Manifest, o *options) {
 	if p == nil {
 		return
 	}
-	if p.CPUs > 0 {
-		m.Machine.CPUs = min(m.Machine.CPUs, p.CPUs)
-	}
-	if p.Memory > 0 {
-		m.Machine.Memory = min(m.Machine.Memory, p.Memory)
-	}
-	if p.Disk > 0 {
-		m.Machine.DiskSize = min(m.Machine.DiskSize, p.Disk)
-	}
+	m.Machine.CPUs = ceiling(p, "cpus", m.Machine.CPUs, o.cpus, p.CPUs)
+	m.Machine.Memory = ceiling(p, "memory", m.Machine.Memory, o.memory, p.Memory)
+	m.Machine.DiskSize = ceiling(p, "disk", m.Machine.DiskSize, o.disk, p.Disk)
 	for i := range m.Shares {
 		if p.Workspace.ReadOnly && m.Shares[i].Host == m.Run.Workdir {
 			m.Shares[i].ReadOnly = true
 		}
 	}
+}
+
+// ceiling is what the machine has of something: no more than most, which is 0 for no
+// bound; by the flag it was to have asked.
+func ceiling[N int | manifest.Size](p *project, what string, has, asked, most N) N {
+	if most == 0 || has <= most {
+		return has
+	}
+	if asked > most {
+		say.Note("--%s: the machine has %v, which is the most by %s", what, most, p.path)
+	}
+	return most
 }
 
 // trustFile is where it is remembered that a file was accepted: by its place and
