@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"sb/lib/say"
@@ -21,7 +22,7 @@ func accept(args []string) error {
 	flags := say.Flags("sb-run accept", "[--workspace DIR] [--show|--drop|--yes]",
 		"Takes what sandboxes of a workspace wrote for themselves to .git/config and other shadowed files.\n"+
 			"It prints what would change; ! marks a line by which git may run a program.")
-	workspace := flags.StringP("workspace", "w", ".", "the workspace (`DIR`)")
+	workspace := flags.StringP("workspace", "w", "", "the workspace (`DIR`; the current directory, or one above it in its repository)")
 	show := flags.Bool("show", false, "print it, and change nothing")
 	drop := flags.Bool("drop", false, "forget it, and change nothing")
 	yes := flags.Bool("yes", false, "take it without asking")
@@ -30,26 +31,21 @@ func accept(args []string) error {
 		return err
 	}
 	if flags.NArg() > 0 {
-		return say.Usage("sb-run accept takes no arguments, got %q", flags.Arg(0))
+		return say.WithHint(say.Usage("sb-run accept takes no arguments, got %q", flags.Arg(0)), "--workspace DIR names the workspace")
 	}
-	host, err := realDirectory(*workspace)
-	if err != nil {
-		return fmt.Errorf("accept: %s: %w", *workspace, err)
+	if *show && *drop || *show && *yes || *drop && *yes {
+		return say.Usage("--show, --drop and --yes exclude each other")
 	}
-	asked := host
-	host, dir, files, err := pendingAbove(asked)
+	host, dir, files, err := findOffers(*workspace)
 	if err != nil {
-		return fmt.Errorf("accept: read what was kept: %w", err)
+		return err
 	}
 	if len(files) == 0 {
-		say.Note("no sandbox has written anything for itself in %s", asked)
+		say.Note("no sandbox has written anything for itself in %s", host)
 		return nil
 	}
-	if host != asked {
-		say.Note("this is of sandboxes of %s", host)
-	}
 	if *drop {
-		return errors.Join(os.RemoveAll(filepath.Join(dir, "files")), os.RemoveAll(filepath.Join(dir, "was")))
+		return dropOffers(host, dir, files)
 	}
 	for _, f := range files {
 		f.print(os.Stdout)
@@ -71,22 +67,49 @@ func accept(args []string) error {
 	return nil
 }
 
+// findOffers looks for what sandboxes of a workspace wrote. Without a word that is the
+// current directory, or the next one above it with something, up to the top of its
+// repository.
+func findOffers(workspace string) (host, dir string, files []offer, err error) {
+	here, err := realDirectory(first(workspace, "."))
+	if err != nil {
+		return "", "", nil, fmt.Errorf("accept: %s: %w", first(workspace, "."), err)
+	}
+	for host = here; ; host = filepath.Dir(host) {
+		if dir, err = workspacePath(host); err == nil {
+			files, err = pending(host, dir)
+		}
+		if err != nil {
+			return "", "", nil, fmt.Errorf("accept: read what was kept of %s: %w", host, err)
+		}
+		if len(files) > 0 && host != here {
+			say.Note("this is of sandboxes of %s", host)
+		}
+		if len(files) > 0 {
+			return host, dir, files, nil
+		}
+		_, err := os.Lstat(filepath.Join(host, ".git"))
+		if workspace != "" || err == nil || host == "/" || slices.Contains(homes(), host) {
+			return here, dir, nil, nil
+		}
+	}
+}
+
+// dropOffers forgets them, and says so.
+func dropOffers(host, dir string, files []offer) error {
+	if err := errors.Join(os.RemoveAll(filepath.Join(dir, "files")), os.RemoveAll(filepath.Join(dir, "was"))); err != nil {
+		return fmt.Errorf("accept: forget what was kept of %s: %w", host, err)
+	}
+	for _, f := range files {
+		say.Note("forgotten: %s, as a sandbox wrote it", filepath.Join(host, f.path))
+	}
+	return nil
+}
+
 // offer is an offered file beside the host's.
 type offer struct {
 	offered
 	was string // the host's text
-}
-
-// pendingAbove is pending of a directory, or of the next one above it that has some.
-func pendingAbove(asked string) (host, dir string, files []offer, err error) {
-	for host = asked; ; host = filepath.Dir(host) {
-		if dir, err = workspacePath(host); err != nil {
-			return host, dir, nil, err
-		}
-		if files, err = pending(host, dir); err != nil || len(files) > 0 || host == "/" {
-			return host, dir, files, err
-		}
-	}
 }
 
 // pending are the files that differ from the host's.

@@ -145,3 +145,38 @@ func TestOffers(t *testing.T) {
 		t.Error("it is written by way of a link that leads out")
 	}
 }
+
+// TestAcceptFinds: from a directory of the repository what sandboxes of the whole wrote
+// is found, and not from another repository in it; what is forgotten is said.
+func TestAcceptFinds(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	for _, dir := range []string{".git", "src/deep", "other/.git"} {
+		if err := os.MkdirAll(filepath.Join(s.work, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	keep := filepath.Join(s.home, "state", "workspaces", workspaceName(s.work), "files")
+	if err := os.MkdirAll(keep, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(keep, manifest.ShadowName(".git/config")), []byte("new\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	in := func(dir string, args ...string) result {
+		cmd := s.cmd(append([]string{"accept"}, args...)...)
+		cmd.Dir = filepath.Join(s.work, dir)
+		return s.start(cmd).wait()
+	}
+	const shown = "--- .git/config"
+	for _, dir := range []string{".", "src/deep"} {
+		if r := in(dir, "--show"); r.code != 0 || !strings.Contains(r.stdout, shown) {
+			t.Errorf("in %s: %+v", dir, r)
+		}
+	}
+	in("other", "--show").want(t, 0, "no sandbox has written anything for itself in "+filepath.Join(s.work, "other"))
+	in("src", "--show", "-w", ".").want(t, 0, "no sandbox has written anything for itself in "+filepath.Join(s.work, "src"))
+	in("src", "--drop", "--yes").want(t, 125, "--show, --drop and --yes exclude each other")
+	in("src", "--drop").want(t, 0, "forgotten: "+filepath.Join(s.work, ".git/config"))
+	in(".", "--show").want(t, 0, "no sandbox has written anything for itself in "+s.work)
+}

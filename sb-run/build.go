@@ -129,6 +129,9 @@ func (b *build) run() error {
 		say.Warn("%v", left)
 	}
 	if b.ended() {
+		if err != nil {
+			say.Note("the build of %s was ended: nothing of it is kept", b.p.Name)
+		}
 		return context.Cause(b.ctx)
 	}
 	if err != nil {

@@ -161,7 +161,7 @@ func TestBuildSignals(t *testing.T) {
 			r.until("the step", func() bool { return s.did() == 1 })
 			told := time.Now()
 			r.cmd.Process.Signal(sig)
-			r.wait().want(t, 128+int(sig), "!error", "!built, in", "!  |")
+			r.wait().want(t, 128+int(sig), "the build of mine was ended: nothing of it is kept", "!error", "!built, in", "!  |")
 			if d := time.Since(told); d > 5*time.Second {
 				t.Errorf("it took %v", d)
 			}

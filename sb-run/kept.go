@@ -32,8 +32,12 @@ func workspaceDir(workspace string) (string, error) {
 // workspacePath is where that is, or would be.
 func workspacePath(workspace string) (string, error) {
 	all, err := stateDir("workspaces")
+	return filepath.Join(all, workspaceName(workspace)), err
+}
+
+func workspaceName(workspace string) string {
 	sum := sha256.Sum256([]byte(workspace))
-	return filepath.Join(all, hex.EncodeToString(sum[:8])), err
+	return hex.EncodeToString(sum[:8])
 }
 
 // useWorkspaceDir is workspaceDir for a run.

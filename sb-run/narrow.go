@@ -13,24 +13,19 @@ import (
 	"sb/lib/say"
 )
 
-// limit narrows a machine and what its guest is given of the workspace.
-func (p *project) limit(m *manifest.Manifest, workspace string) error {
+// limit narrows a machine and what its guest is given of the workspace, and says where
+// that is against a flag.
+func (p *project) limit(m *manifest.Manifest, o *options) error {
 	if p == nil {
 		return nil
 	}
-	if p.CPUs > 0 {
-		m.Machine.CPUs = min(m.Machine.CPUs, p.CPUs)
-	}
-	if p.Memory > 0 {
-		m.Machine.Memory = min(m.Machine.Memory, p.Memory)
-	}
-	if p.Disk > 0 {
-		m.Machine.DiskSize = min(m.Machine.DiskSize, p.Disk)
-	}
+	m.Machine.CPUs = ceiling(p, "cpus", m.Machine.CPUs, o.cpus, p.CPUs)
+	m.Machine.Memory = ceiling(p, "memory", m.Machine.Memory, o.memory, p.Memory)
+	m.Machine.DiskSize = ceiling(p, "disk", m.Machine.DiskSize, o.disk, p.Disk)
 	for i := range m.Shares {
-		if s := &m.Shares[i]; s.Host == workspace || m.Run.Clone != nil && s.Guest == m.Run.Clone.Source {
+		if s := &m.Shares[i]; s.Host == o.workspace || m.Run.Clone != nil && s.Guest == m.Run.Clone.Source {
 			for _, q := range append([]*project{p}, p.above...) {
-				if err := q.narrow(s, m, workspace); err != nil {
+				if err := q.narrow(s, m); err != nil {
 					return fmt.Errorf("%s: %w", q.path, err)
 				}
 			}
@@ -39,8 +34,20 @@ func (p *project) limit(m *manifest.Manifest, workspace string) error {
 	return nil
 }
 
+// ceiling is what the machine has of something: no more than most, which is 0 for no
+// bound; by the flag it was to have asked.
+func ceiling[N int | manifest.Size](p *project, what string, has, asked, most N) N {
+	if most == 0 || has <= most {
+		return has
+	}
+	if asked > most {
+		say.Note("--%s: the machine has %v, which is the most by %s", what, most, strings.Join(p.files(), ", "))
+	}
+	return most
+}
+
 // narrow narrows a share of the workspace.
-func (p *project) narrow(s *manifest.Share, m *manifest.Manifest, workspace string) error {
+func (p *project) narrow(s *manifest.Share, m *manifest.Manifest) error {
 	if m.Run.Clone != nil && !m.Run.Clone.Copy {
 		if len(p.Workspace.Hide) > 0 {
 			say.Warn("%s hides %s: what is committed of it is in the clone all the same", p.path, strings.Join(p.Workspace.Hide, ", "))

@@ -44,6 +44,11 @@ func makePlan(e *ending, o *options, c *config) (*plan, error) {
 	}
 	p, err := c.profiles().Find(o.target)
 	isProfile := !errors.Is(err, profile.ErrUnknown)
+	if !isProfile {
+		if err := mistyped(o.target, c); err != nil {
+			return nil, err
+		}
+	}
 	ref := o.target
 	pr, perr := o.project(isProfile)
 	if perr != nil {
@@ -87,7 +92,7 @@ func makePlan(e *ending, o *options, c *config) (*plan, error) {
 	m.Machine.CPUs = first(o.cpus, c.CPUs, manifest.DefaultCPUs)
 	m.Machine.Memory = first(o.memory, c.Memory, manifest.DefaultMemory)
 	m.Machine.DiskSize = first(o.disk, c.Disk, manifest.DefaultDisk)
-	if err := pr.limit(m, o.workspace); err != nil {
+	if err := pr.limit(m, o); err != nil {
 		return nil, err
 	}
 	m.Machine.Accel = first(o.accel, "auto")

@@ -48,7 +48,7 @@ type project struct {
 	Memory manifest.Size `toml:"memory"`
 	Disk   manifest.Size `toml:"disk"`
 
-	path     string // "" if there are only files above
+	path     string     // "" if there are only files above
 	above    []*project // those further up, of which what narrows holds too
 	text     []byte
 	accepted bool
@@ -222,7 +222,7 @@ func (o *options) project(isProfile bool) (*project, error) {
 	}
 	dir, err := realDirectory(first(o.workspace, "."))
 	if err != nil {
-		return nil, fmt.Errorf("--workspace: %w", err)
+		return nil, fmt.Errorf("--workspace: share %s: %w", first(o.workspace, "."), err)
 	}
 	p, err := findProject(dir)
 	if err != nil {

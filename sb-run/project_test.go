@@ -127,7 +127,22 @@ func TestInit(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	s.run("init").want(t, 0)
-	s.run("init").want(t, 125, "exists")
+	s.run("init").want(t, 125, "there is a .sb.toml here")
 	s.run("trust", "--show").want(t, 0, "is not accepted")
-	s.run("init", "--profile", "absent").want(t, 125)
+	s.run("init", "--profile", "absent").want(t, 125, "absent is no profile", "there is: claude")
+}
+
+// TestCeilings: what a project file takes from a flag is said; what it takes from what
+// is so without a word is not.
+func TestCeilings(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	file := filepath.Join(s.work, projectName)
+	if err := os.WriteFile(file, []byte("memory = \"512m\"\ncpus = 1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.run("img", "-w", ".", "--print").want(t, 0, "!the most by")
+	s.run("img", "-w", ".", "--memory", "256m", "--print").want(t, 0, "!the most by")
+	s.run("img", "-w", ".", "--memory", "1g", "--print").want(t, 0, "--memory: the machine has 512m, which is the most by "+file)
+	s.run("img", "-w", ".", "--cpus", "2", "--print").want(t, 0, "--cpus: the machine has 1, which is the most by "+file)
 }

@@ -105,8 +105,12 @@ func (t total) String() string {
 	}
 	// As in the log: a guest's blanks and newlines would pass for words of ours.
 	text := fmt.Sprintf("%s%s %d× %s", audit.Field(what), more, t.n, t.why)
-	if r := t.suggest(); r != "" {
-		return text + "  (--allow " + r + ")"
+	r := t.suggest()
+	if r == "" && t.name == rule.HostName && t.why == reason.NoAllowRule {
+		r = rule.HostName + ":PORT" // asked for by its name, and not yet dialled
+	}
+	if r != "" {
+		text += "  (--allow " + r + ")"
 	}
 	return text
 }

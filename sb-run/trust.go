@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -114,6 +115,9 @@ func initProject(args []string) error {
 	}
 	text := fmt.Sprintf(projectText, *name) + refusedText()
 	f, err := os.OpenFile(projectName, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		return say.WithHint(fmt.Errorf("write the project file: there is a %s here", projectName), "change that, or remove it; sb-run trust --show shows whether it is accepted")
+	}
 	if err != nil {
 		return fmt.Errorf("write the project file: %w", err)
 	}

@@ -36,7 +36,7 @@ func Explain(file string, err error) error {
 		return fmt.Errorf("%s:%d: %s%s", file, pe.Position.Line, where, cause(pe))
 	}
 	if m := typeError.FindStringSubmatch(err.Error()); m != nil {
-		return fmt.Errorf("%s:%s: %s: %s", file, m[1], m[2], m[3])
+		return fmt.Errorf("%s:%s: %s: %s", file, m[1], m[2], wrongType(m[3]))
 	}
 	return fmt.Errorf("%s: %w", file, err)
 }
@@ -44,6 +44,31 @@ func Explain(file string, err error) error {
 // typeError is how the decoder words a value of the wrong type; it has no type
 // of its own for that error.
 var typeError = regexp.MustCompile(`^toml: line (\d+) \(last key "(.*?)"\): (.*)$`)
+
+// wrongTypes is what such an error says, in the decoder's words for types.
+var wrongTypes = regexp.MustCompile(`^incompatible types: TOML value has type (\S+); destination has type (\S+)$`)
+
+// wrongType says it in those of a file's author.
+func wrongType(text string) string {
+	m := wrongTypes.FindStringSubmatch(text)
+	if m == nil {
+		return text
+	}
+	types := map[string]string{ // the decoder's, and Go's
+		"string":  "a string",
+		"integer": "a number", "int64": "a number", "float": "a fraction", "float64": "a fraction",
+		"boolean": "true or false", "bool": "true or false",
+		"slice": "a list: [...]", "[]any": "a list", "array": "a list",
+		"map": "a table", "map[string]any": "a table", "table": "a table",
+	}
+	name := func(t string) string {
+		if types[t] == "" {
+			return t
+		}
+		return types[t]
+	}
+	return fmt.Sprintf("it is %s, and must be %s", name(m[1]), name(m[2]))
+}
 
 func cause(pe toml.ParseError) string {
 	if pe.Message != "" {

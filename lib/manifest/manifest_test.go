@@ -79,7 +79,11 @@ func TestFaults(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"nam = \"x\"", "f:1: unknown key nam"},
 		{"[rules]\nallow = []\n\nalow = []", "f:4: unknown key rules.alow"},
-		{"[machine]\ncpus = \"4\"", "f:2: machine.cpus: "},
+		{"[machine]\ncpus = \"4\"", "f:2: machine.cpus: it is a string, and must be a number"},
+		{"[rules]\nallow = \"a.example\"", "f:2: rules.allow: it is a string, and must be a list: [...]"},
+		{"[machine]\ncold = [\"x\"]", "f:2: machine.cold: it is a list, and must be true or false"},
+		{"[rules]\nallow = [1]", "f:2: rules.allow: it is a number, and must be a string"},
+		{"name = 1.5", "f:1: name: it is a fraction, and must be a string"},
 		{"[machine]\ncpus = 0\nmemory = \"64m\"", "f:3: machine.memory: 64m is less than the 192m"},
 		{"[machine]\nmemory = \"2x\"", "f:2: machine.memory: "},
 		{"[machine]\naccel = \"hvf\"", "f:2: machine.accel: "},
