@@ -100,7 +100,7 @@ func TestProjectNarrows(t *testing.T) {
 	s.project("[workspace]\nhide = [\"/sub\"]\n")
 	s.run("img", "-w", "sub", "--print").want(t, 125, "it hides "+sub+", which is the workspace")
 	s.project("[workspace]\nhide = [\"../x\"]\n")
-	s.run("img", "-w", ".", "--print").want(t, 125, projectName+": workspace: the pattern")
+	s.run("img", "-w", ".", "--print").want(t, 125, projectName+": workspace: hide: the pattern")
 
 	s.project("[workspace]\nread_only = true\n")
 	os.Mkdir(filepath.Join(s.work, "target"), 0o700)
