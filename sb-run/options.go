@@ -196,7 +196,7 @@ func (o *options) check(flags *pflag.FlagSet) (err error) {
 		return say.Usage("--workdir: %q is not an absolute path", o.workdir)
 	}
 	if err := o.choices.Check(); err != nil {
-		return say.Usage("--protect, --hide, --private: %w", err)
+		return say.Usage("--%w", err)
 	}
 	return checkTerminal("--terminal", o.terminal)
 }

@@ -1,6 +1,7 @@
 package profile
 
 import (
+	"fmt"
 	"slices"
 
 	"sb/lib/manifest"
@@ -15,16 +16,21 @@ type Workspace struct {
 	Private   []string `toml:"private"`    // as --private
 }
 
-// Check refuses what cannot be meant.
+// Check refuses what cannot be meant, and names the key.
 func (w *Workspace) Check() error {
-	for _, p := range append(slices.Clip(w.Protect), w.Hide...) {
-		if err := manifest.CheckPattern(p); err != nil {
-			return err
-		}
-	}
-	for _, dir := range w.Private {
-		if err := manifest.CheckPrivate(dir); err != nil {
-			return err
+	for _, c := range []struct {
+		key   string
+		paths []string
+		check func(string) error
+	}{
+		{"protect", w.Protect, manifest.CheckPattern},
+		{"hide", w.Hide, manifest.CheckPattern},
+		{"private", w.Private, manifest.CheckPrivate},
+	} {
+		for _, path := range c.paths {
+			if err := c.check(path); err != nil {
+				return fmt.Errorf("%s: %w", c.key, err)
+			}
 		}
 	}
 	return nil
