@@ -134,6 +134,9 @@ func agentsEdit(args []string) error {
 	if err != nil {
 		return err
 	}
+	if isVerb(name) {
+		return say.Usage("%s cannot be a profile: sb-run %s is something else", name, name)
+	}
 	file := s.File(name)
 	text, from, err := s.Text(name)
 	switch {

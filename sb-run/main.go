@@ -24,17 +24,21 @@ func main() { say.Main("sb-run", run) }
 // codeOwn is the exit code of a failure of sb-run's own, as Docker's.
 const codeOwn = 125
 
-var verbs = []say.Verb{
-	{Name: "pair", Args: "NAME=dgram|stream… -- CMD…", Text: "run a command with socket pairs to pass on", Run: pair},
-	{Name: "attach", Args: "--guest N [-- CMD…]", Text: "run a command in a machine by its guest stream", Run: attach},
-	{Name: "agents", Args: "ls|show|edit|rm|cache …", Text: "the profiles, as sb-run claude", Run: agents},
-	{Name: "undo", Args: "ls|verify|diff|restore|prune …", Text: "show and put back what a run changed of its directory", Run: undoVerb},
-	{Name: "accept", Args: "[--show] [--workspace DIR]", Text: "take what sandboxes wrote for themselves, .git/config say", Run: accept},
-	{Name: "why", Args: "[NAME] [--json]", Text: "what a sandbox was refused, and what would allow it", Run: why},
-	{Name: "init", Args: "[--profile NAME]", Text: "write a project file, .sb.toml", Run: initProject},
-	{Name: "trust", Args: "[--show] [DIR]", Text: "accept a project file as it is", Run: trust},
-	{Name: "fetch", Args: "[--ls] [NAME [BRANCH]]", Text: "bring the work of a sandbox's clone into its repository", Run: fetchWork},
-	{Name: "secret", Args: "set|ls|check|rm|login …", Text: "keep the secrets that --secret gives to sandboxes", Run: secret},
+// verbs are what sb-run does besides running a target. They are a function since one
+// of them asks for their names.
+func verbs() []say.Verb {
+	return []say.Verb{
+		{Name: "pair", Args: "NAME=dgram|stream… -- CMD…", Text: "run a command with socket pairs to pass on", Run: pair},
+		{Name: "attach", Args: "--guest N [-- CMD…]", Text: "run a command in a machine by its guest stream", Run: attach},
+		{Name: "agents", Args: "ls|show|edit|rm|reset|cache …", Text: "the profiles, as sb-run claude", Run: agents},
+		{Name: "undo", Args: "ls|verify|diff|restore|prune …", Text: "show and put back what a run changed of its directory", Run: undoVerb},
+		{Name: "accept", Args: "[--show] [--workspace DIR]", Text: "take what sandboxes wrote for themselves, .git/config say", Run: accept},
+		{Name: "why", Args: "[NAME] [--json]", Text: "what a sandbox was refused, and what would allow it", Run: why},
+		{Name: "init", Args: "[--profile NAME]", Text: "write a project file, .sb.toml", Run: initProject},
+		{Name: "trust", Args: "[--show] [DIR]", Text: "accept a project file as it is", Run: trust},
+		{Name: "fetch", Args: "[--ls] [NAME [BRANCH]]", Text: "bring the work of a sandbox's clone into its repository", Run: fetchWork},
+		{Name: "secret", Args: "set|ls|check|rm|login …", Text: "keep the secrets that --secret gives to sandboxes", Run: secret},
+	}
 }
 
 // run gives what failed here its exit code; a code above the filters' was meant.
@@ -54,7 +58,7 @@ func isExit(err error) bool {
 
 func dispatch(args []string) error {
 	if len(args) > 0 {
-		for _, v := range verbs {
+		for _, v := range verbs() {
 			if v.Name == args[0] {
 				return v.Run(args[1:])
 			}

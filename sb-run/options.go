@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"sb/lib/manifest"
 	"sb/lib/profile"
@@ -121,7 +120,7 @@ func (o *options) flags(flags *pflag.FlagSet) *words {
 	flags.BoolVarP(&o.tty, "tty", "t", false, "give the command a terminal; the default if stdin and stdout are one")
 	flags.BoolVar(&o.noTTY, "no-tty", false, "give the command no terminal")
 	flags.StringVar(&o.terminal, "terminal", "", terminalUsage)
-	flags.StringVar(&o.print, "print", "", "print the sandbox's manifest (`toml|sh`), or a script that does the same, and run nothing")
+	flags.StringVar(&o.print, "print", "", "print the sandbox's manifest (`toml|sh`), or a script that does the same, and run no command")
 	flags.Lookup("print").NoOptDefVal = "toml"
 	flags.BoolVar(&o.noInput, "no-input", false, "never ask anything")
 	return w
@@ -138,7 +137,7 @@ func addVerbs(flags *pflag.FlagSet) {
 	flags.Usage = func() {
 		usage()
 		fmt.Fprint(os.Stdout, "\nverbs:\n")
-		for _, v := range verbs {
+		for _, v := range verbs() {
 			fmt.Fprintf(os.Stdout, "  %-45s %s\n", v.Name+" "+v.Args, v.Text)
 		}
 	}
@@ -162,7 +161,7 @@ func (o *options) take(flags *pflag.FlagSet) error {
 		}
 		return say.WithHint(say.Usage("sb-run needs a target"), "sb-run shell runs a shell in this directory; sb-run --help tells more")
 	case len(args) > 1:
-		return say.WithHint(say.Usage("%q is one word too many", args[1]), "put the command behind --: sb-run %s -- %s", args[0], strings.Join(args[1:], " "))
+		return wordTooMany(args)
 	}
 	o.target = args[0]
 	return nil

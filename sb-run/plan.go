@@ -44,6 +44,11 @@ func makePlan(e *ending, o *options, c *config) (*plan, error) {
 	}
 	p, err := c.profiles().Find(o.target)
 	isProfile := !errors.Is(err, profile.ErrUnknown)
+	if !isProfile {
+		if err := mistyped(o.target, c); err != nil {
+			return nil, err
+		}
+	}
 	ref := o.target
 	pr, perr := o.project(isProfile)
 	if perr != nil {
