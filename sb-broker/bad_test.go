@@ -82,7 +82,7 @@ func TestBadSecrets(t *testing.T) {
 		{"for all to read", file, write(secret, 0o644), "can be read by others (mode 0644)"},
 		{"for a group to read", file, write(secret, 0o640), "can be read by others (mode 0640)"},
 		{"a command that fails", cmd, write("echo "+secret+"; echo the vault is sealed >&2; exit 3", 0o600), "exit status 3: the vault is sealed"},
-		{"a command that prints nothing", cmd, write(":", 0o600), "it is empty"},
+		{"a command that prints nothing", cmd, write(":", 0o600), "printed nothing on stdout, and did not fail"},
 		{"a command that prints 10 MB", cmd, write("head -c 10000000 /dev/zero | tr '\\000' x", 0o600), "it has more than 16384 bytes"},
 		{"a command that hangs", cmd, write("sleep 1000", 0o600), "did not end within 10s"},
 	} {

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 
 	"sb/lib/manifest"
 	"sb/lib/profile"
@@ -30,8 +31,45 @@ func addShares(m *manifest.Manifest, o *options, c *config, p *profile.Profile, 
 	} else if o.choices.Any() {
 		return say.WithHint(say.Usage("--protect, --no-protect, --hide and --private are about a workspace, and this sandbox has none"), "name one with --workspace DIR")
 	}
+	choices := o.choices.Join(p.Workspace, c.Workspace)
+	for i := range o.mounts {
+		if s := &o.mounts[i]; !s.ReadOnly && !s.Copy {
+			guardMount(s, m.Shares, choices)
+		}
+	}
 	m.Shares = append(m.Shares, o.mounts...)
 	return arrange(m.Shares)
+}
+
+// guardMount keeps the guest from changing by a mount what it cannot change in the
+// workspace, and what programs of the host run by themselves in any directory.
+func guardMount(s *manifest.Share, workspace []manifest.Share, w profile.Workspace) {
+	for _, ws := range workspace {
+		if !strings.HasPrefix(ws.Host+"/", s.Host+"/") && !strings.HasPrefix(s.Host+"/", ws.Host+"/") {
+			continue
+		}
+		for _, pattern := range slices.Concat(ws.Protected, ws.Shadowed) {
+			rest, whole := below(pattern, ws.Host, s.Host)
+			s.ReadOnly = s.ReadOnly || whole
+			if rest != "" && !(rest == pattern && slices.Contains(ws.Shadowed, pattern)) { // that is shadowed here too
+				s.Protected = append(s.Protected, rest)
+			}
+		}
+		for _, pattern := range ws.Hidden {
+			rest, whole := below(pattern, ws.Host, s.Host)
+			if whole {
+				rest = "*"
+			}
+			if rest != "" {
+				s.Hidden = append(s.Hidden, rest)
+			}
+		}
+	}
+	if !w.NoProtect && runtime.GOOS != "darwin" {
+		guardPaths(s)
+	}
+	slices.Sort(s.Protected)
+	s.Protected = slices.Compact(s.Protected)
 }
 
 // guarded is a path of the workspace that a program of the host acts on by itself
@@ -148,6 +186,11 @@ func guardWorkspace(s *manifest.Share, w profile.Workspace) {
 		say.Warn("macOS shares a directory as a whole: nothing in %s is protected from the guest, .git/hooks and .git/config neither", s.Host)
 		return
 	}
+	guardPaths(s)
+}
+
+// guardPaths protects and shadows what is so in every workspace.
+func guardPaths(s *manifest.Share) {
 	for _, g := range guardedPaths {
 		if g.own {
 			s.Shadowed = append(s.Shadowed, g.path)

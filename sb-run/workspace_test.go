@@ -195,3 +195,53 @@ func TestWorkspaceFlags(t *testing.T) {
 	s.config("[workspace]\nprotect = [\"../a\"]\n")
 	s.run("img", "--print").want(t, 125, "config.toml: workspace: ")
 }
+
+// TestGuardMount: by a mount the guest can change nothing that it cannot change in the
+// workspace, wherever the one lies in the other; elsewhere it is guarded as a workspace
+// is, and what is hidden there is seen.
+func TestGuardMount(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	for _, dir := range []string{"sub", ".git", "gen"} {
+		if err := os.MkdirAll(filepath.Join(s.work, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other := filepath.Join(s.home, "other")
+	if err := os.MkdirAll(other, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	mounted := func(host string, flags ...string) (share manifest.Share) {
+		t.Helper()
+		m := s.printed(append([]string{"img", "-w", s.work, "--protect", "/sub/kept", "--protect", "gen", "--hide", "/sub/unseen", "-v", host + ":/m"}, flags...)...)
+		for _, sh := range m.Shares {
+			if sh.Guest == "/m" {
+				share = sh
+			}
+		}
+		return share
+	}
+	sub := mounted(filepath.Join(s.work, "sub"))
+	if sub.ReadOnly || !slices.Contains(sub.Protected, "/kept") || !slices.Contains(sub.Protected, ".envrc") || !slices.Contains(sub.Hidden, "/unseen") {
+		t.Errorf("below: %+v", sub)
+	}
+	if git := mounted(filepath.Join(s.work, ".git")); !slices.Contains(git.Protected, "/config") || !slices.Contains(git.Protected, "/hooks") {
+		t.Errorf("the git directory: %+v", git)
+	}
+	if same := mounted(s.work); slices.Contains(same.Protected, "/.git/config") || !slices.Contains(same.Shadowed, "/.git/config") || !slices.Contains(same.Protected, "/sub/kept") {
+		t.Errorf("the same: %+v", same)
+	}
+	if gen := mounted(filepath.Join(s.work, "gen")); !gen.ReadOnly {
+		t.Errorf("what is protected whole: %+v", gen)
+	}
+	o := mounted(other)
+	if o.ReadOnly || slices.Contains(o.Protected, "gen") || len(o.Hidden) > 0 || !slices.Contains(o.Protected, ".envrc") || !slices.Contains(o.Shadowed, "/.git/hooks") {
+		t.Errorf("elsewhere: %+v", o)
+	}
+	if free := mounted(other, "--no-protect"); len(free.Protected)+len(free.Shadowed) > 0 {
+		t.Errorf("with --no-protect: %+v", free)
+	}
+	if ro := s.printed("img", "-v", other+":/m:ro").Shares; len(ro) != 1 || len(ro[0].Protected) > 0 {
+		t.Errorf("read-only: %+v", ro)
+	}
+}
