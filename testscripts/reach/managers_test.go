@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -108,8 +107,12 @@ func TestManagers(t *testing.T) {
 	})
 	t.Run("go", func(t *testing.T) {
 		proxy := needs(t, "module proxy of Go's", GoProxies())
+		root, err := exec.Command("go", "env", "GOROOT").Output()
+		if err != nil {
+			t.Fatal(err)
+		}
 		e.works(t, module(t), `export PATH=$PATH:/usr/local/go/bin GOTOOLCHAIN=local; go mod download && go mod verify`, "all modules verified",
-			"-v", runtime.GOROOT()+":/usr/local/go:ro", "-e", "GOPROXY="+proxy, "--allow", Hosts([]string{proxy})[0])
+			"-v", strings.TrimSpace(string(root))+":/usr/local/go:ro", "-e", "GOPROXY="+proxy, "--allow", Hosts([]string{proxy})[0])
 	})
 	t.Run("apt", func(t *testing.T) {
 		needs(t, "package archive", AptSources())
