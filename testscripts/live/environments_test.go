@@ -27,7 +27,7 @@ const (
 	environmentsVar = "SB_LIVE_ENVIRONMENTS"
 )
 
-var usualAgents = []string{"claude", "codex", "pi"}
+var usualAgents = []string{"claude", "codex"}
 
 type environments struct {
 	Config string // a directory of a user's configuration that has them
