@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -104,10 +105,14 @@ func (c *caller) requests(n int) (all []float64, err error) {
 // width is how many connections are in flight at a time.
 const width = 16
 
+// mostRefused is how many connections a gateway may refuse in a measurement.
+const mostRefused = 20
+
 // many opens connections, width at a time, and makes a request on each, as long as
 // more says so; done is called with each that was answered.
 func (c *caller) many(more func() bool, done func(fd int)) error {
 	open := map[int]int{} // bytes of the answer that have come; -1: the request was not sent
+	refused := 0
 	for {
 		for len(open) < width && more() {
 			fd, err := c.dial()
@@ -129,7 +134,13 @@ func (c *caller) many(more func() bool, done func(fd int)) error {
 			if !ok {
 				continue
 			}
-			if open[fd], err = c.step(fd, got); err != nil {
+			if open[fd], err = c.step(fd, got); errors.Is(err, unix.ECONNREFUSED) && refused < mostRefused {
+				// A gateway that cannot dial says so; it is no connection, and another is tried.
+				refused++
+				delete(open, fd)
+				unix.Close(fd)
+				continue
+			} else if err != nil {
 				return err
 			}
 			if open[fd] == len(smallAnswer) {
