@@ -92,15 +92,11 @@ func (s *sandbox) startBroker(e *ending, b *broker) (*child, *ctl.Conn, error) {
 
 // startBehind starts the broker of a keeper that is ready.
 func (s *sandbox) startBehind(b *broker, secrets *os.File) (*child, *ctl.Conn, error) {
-	control, err := newPair("ctl", fd.Stream)
+	far, conn, err := newControl()
 	if err != nil {
 		return nil, nil, err
 	}
-	defer control.far.Close()
-	conn, err := ctl.NewConn(control.near)
-	if err != nil {
-		return nil, nil, err
-	}
+	defer far.Close()
 	r, w, err := os.Pipe()
 	if err != nil {
 		conn.Close()
@@ -111,7 +107,7 @@ func (s *sandbox) startBehind(b *broker, secrets *os.File) (*child, *ctl.Conn, e
 	for _, file := range s.plan.roots {
 		cmd.Args = append(cmd.Args, "--roots", homePath(file))
 	}
-	c, err := start("sb-broker", cmd, s.leash.far, wire{"broker", b.wire.far}, wire{"secrets", secrets}, wire{"ca-out", w}, wire{"ctl", control.far})
+	c, err := start("sb-broker", cmd, s.leash.far, wire{"broker", b.wire.far}, wire{"secrets", secrets}, wire{"ca-out", w}, wire{"ctl", far})
 	if err != nil {
 		r.Close()
 		conn.Close()
@@ -123,15 +119,11 @@ func (s *sandbox) startBehind(b *broker, secrets *os.File) (*child, *ctl.Conn, e
 
 // startKeeper starts a keeper, which is not ready yet.
 func (s *sandbox) startKeeper(b *broker, secrets *os.File) (*child, *ctl.Conn, error) {
-	control, err := newPair("ctl", fd.Stream)
+	far, conn, err := newControl()
 	if err != nil {
 		return nil, nil, err
 	}
-	defer control.far.Close()
-	conn, err := ctl.NewConn(control.near)
-	if err != nil {
-		return nil, nil, err
-	}
+	defer far.Close()
 	r, w, err := os.Pipe()
 	if err != nil {
 		conn.Close()
@@ -140,7 +132,7 @@ func (s *sandbox) startKeeper(b *broker, secrets *os.File) (*child, *ctl.Conn, e
 	defer w.Close()
 	cmd := exec.Command(s.tools["sb-broker"], append([]string{"keep"}, b.secrets...)...)
 	cmd.Env = keeperEnvironment(s.plan.m.Shares)
-	wires := []wire{{"secrets", secrets}, {"audit", w}, {"ctl", control.far}}
+	wires := []wire{{"secrets", secrets}, {"audit", w}, {"ctl", far}}
 	for _, g := range b.given {
 		wires = append(wires, wire{fmt.Sprintf("fd=%d", g.n), g.file})
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"sb/lib/keep"
 	"sb/sb-run/repo"
 )
 
@@ -28,7 +29,7 @@ func hideFromClone(r *repo.Repo) []string {
 		entries, _ := os.ReadDir(filepath.Join(r.Common, dir))
 		for _, e := range entries {
 			if !slices.Contains(clonedFiles, e.Name()) {
-				hidden = append(hidden, "/"+inSubmodule(dir)+"/"+escapeGlob(e.Name()))
+				hidden = append(hidden, "/"+inSubmodule(dir)+"/"+keep.Escape(e.Name()))
 			}
 		}
 	}
@@ -103,10 +104,5 @@ func inSubmodule(dir string) string {
 	case 2:
 		return "modules/*/*"
 	}
-	return escapeGlob(dir)
-}
-
-// escapeGlob has a path mean itself in a pattern.
-func escapeGlob(path string) string {
-	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
+	return keep.Escape(dir)
 }

@@ -17,7 +17,7 @@ const maxLeft = 20
 // lookBefore looks through what the guest will be able to write.
 func (p *plan) lookBefore() (l left) {
 	for _, s := range p.m.Shares {
-		if !s.ReadOnly {
+		if !s.ReadOnly && !s.Copy {
 			l.dirs = append(l.dirs, s.Host)
 			l.before = append(l.before, leftovers.Scan(s.Host))
 		}

@@ -131,7 +131,7 @@ func TestTerminalStuck(t *testing.T) {
 	s := newStage(t)
 	master, slave := openTerminal(t, 40, 120)
 	// What is said to stderr comes before the flood, or it would be behind it.
-	cmd := s.cmd("img", "--allow", "a.example", "--", "sh", "-c", "echo up >&2; while ! test -e go; do sleep 0.02; done; printf '\\033[?1000h'; yes")
+	cmd := s.cmd("img", "--allow", "a.example", "--", "sh", "-c", "echo up >&2; i=0; while ! test -e go && test $((i+=1)) -lt 3000; do sleep 0.02; done; printf '\\033[?1000h'; yes")
 	cmd.Stdin, cmd.Stdout = slave, slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	r := s.start(cmd)

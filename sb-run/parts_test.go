@@ -14,7 +14,7 @@ import (
 const stays = "echo up; sleep 1000"
 
 // untilFile is a command that waits in the guest for a file.
-const untilFile = `echo up; while ! test -e go; do sleep 0.02; done; exit 7`
+const untilFile = `echo up; i=0; while ! test -e go && test $((i+=1)) -lt 3000; do sleep 0.02; done; exit 7`
 
 func (s *stage) goOn() { os.WriteFile(filepath.Join(s.work, "go"), nil, 0o600) }
 

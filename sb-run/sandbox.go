@@ -53,6 +53,20 @@ func newPair(name string, kind fd.Kind) (p pair2, err error) {
 	return p, err
 }
 
+// newControl makes a part's control wire: far is the part's end, the caller's to close
+// once the part has it.
+func newControl() (far *os.File, conn *ctl.Conn, err error) {
+	p, err := newPair("ctl", fd.Stream)
+	if err != nil {
+		return nil, nil, err
+	}
+	if conn, err = ctl.NewConn(p.near); err != nil {
+		p.close()
+		return nil, nil, err
+	}
+	return p.far, conn, nil
+}
+
 func (p pair2) close() {
 	if p.near != nil {
 		p.near.Close()
@@ -174,16 +188,12 @@ func (s *sandbox) startPart(name string, wires ...wire) (*child, *ctl.Conn, erro
 	if err := s.dir.checkManifest(); err != nil {
 		return nil, nil, err
 	}
-	p, err := newPair("ctl", fd.Stream)
+	far, conn, err := newControl()
 	if err != nil {
 		return nil, nil, err
 	}
-	defer p.far.Close()
-	conn, err := ctl.NewConn(p.near)
-	if err != nil {
-		return nil, nil, err
-	}
-	c, err := s.tools.startChild(name, s.dir.file("sandbox.toml"), s.leash.far, append(wires, wire{"ctl", p.far})...)
+	defer far.Close()
+	c, err := s.tools.startChild(name, s.dir.file("sandbox.toml"), s.leash.far, append(wires, wire{"ctl", far})...)
 	if err != nil {
 		conn.Close()
 		return nil, nil, err

@@ -234,6 +234,9 @@ func TestGuardMount(t *testing.T) {
 	if gen := mounted(filepath.Join(s.work, "gen")); !gen.ReadOnly {
 		t.Errorf("what is protected whole: %+v", gen)
 	}
+	if unseen := mounted(filepath.Join(s.work, "gen"), "--hide", "gen"); !slices.Contains(unseen.Hidden, "*") {
+		t.Errorf("what is hidden whole: %+v", unseen)
+	}
 	o := mounted(other)
 	if o.ReadOnly || slices.Contains(o.Protected, "gen") || len(o.Hidden) > 0 || !slices.Contains(o.Protected, ".envrc") || !slices.Contains(o.Shadowed, "/.git/hooks") {
 		t.Errorf("elsewhere: %+v", o)

@@ -49,6 +49,10 @@ func share() error {
 	if err := sharePackage(filepath.Join(dir, "package")); err != nil {
 		return err
 	}
+	// One file is quicker to bring in than 20,000.
+	if out, err := exec.Command("tar", "-cf", filepath.Join(dir, "all.tar"), "-C", dir, "tree", "package").CombinedOutput(); err != nil {
+		return fmt.Errorf("pack the trees: %w: %s", err, out)
+	}
 	data, err := filepath.Abs(filepath.Join(".cache", "live"))
 	if err != nil {
 		return err

@@ -1,11 +1,13 @@
 # Runs in the guest, in the workspace, which has tree, a repository, and package, a lock
-# file and npm's cache of what it names. Prints lines: PLACE WORK SECONDS.
+# file and npm's cache of what it names, and both in all.tar. Prints lines: PLACE WORK
+# NANOSECONDS.
 set -eu
 export npm_config_cache=/var/tmp/cache npm_config_update_notifier=false npm_config_audit=false npm_config_fund=false
-cp -a package/cache /var/tmp/cache
+workspace=$PWD
 mkdir /var/tmp/disk
-cp -a tree package /var/tmp/disk
-cp -a tree package private
+tar -xf all.tar -C /var/tmp/disk
+mv /var/tmp/disk/package/cache /var/tmp/cache
+cp -a /var/tmp/disk/tree /var/tmp/disk/package private
 
 timed() { # PLACE WORK COMMAND…
   place=$1 work=$2 began=$(date +%s%N); shift 2
@@ -15,8 +17,8 @@ timed() { # PLACE WORK COMMAND…
 write() { dd if=/dev/zero of=big bs=1M count=100 conv=fsync status=none; }
 again() { echo 2 >/proc/sys/vm/drop_caches; } # what the kernel knows of files, as after a while
 
-for dir in "$PWD" /var/tmp/disk "$PWD/private"; do
-  case $dir in "$PWD") place=share ;; */private) place=private ;; *) place=disk ;; esac
+for place in share disk private; do
+  case $place in share) dir=$workspace ;; disk) dir=/var/tmp/disk ;; private) dir=$workspace/private ;; esac
   cd "$dir/tree"
   again
   timed $place status-first git status --porcelain
@@ -30,6 +32,4 @@ for dir in "$PWD" /var/tmp/disk "$PWD/private"; do
   cd "$dir/package"
   for i in 1 2 3; do timed $place npm-ci npm ci --offline --ignore-scripts --silent; done
   timed $place remove rm -r node_modules
-  cd "${dir%/private}"
-  test $place != disk || cd "$OLDPWD"
 done
