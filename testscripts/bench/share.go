@@ -69,7 +69,7 @@ func share() error {
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return fmt.Errorf("the works in the guest: %w", err)
+		return fmt.Errorf("the works in the guest: %w, behind these:\n%s", err, out)
 	}
 	return reportShare(out)
 }
