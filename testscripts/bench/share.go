@@ -147,7 +147,7 @@ func sharePackage(dir string) error {
 	if err := os.WriteFile(filepath.Join(dir, "package.json"), []byte(text), 0o644); err != nil {
 		return err
 	}
-	cmd := exec.Command("npm", "install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts", "--cache", filepath.Join(dir, "cache"))
+	cmd := exec.Command("npm", "install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts", "--omit-lockfile-registry-resolved=false", "--cache", filepath.Join(dir, "cache"))
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%v: %w: %s", cmd.Args, err, out)

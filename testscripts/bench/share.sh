@@ -30,6 +30,6 @@ for place in share disk private; do
   done
   rm big
   cd "$dir/package"
-  for i in 1 2 3; do timed $place npm-ci npm ci --offline --ignore-scripts --silent; done
+  timed $place npm-ci npm ci --offline --ignore-scripts --loglevel=error
   timed $place remove rm -r node_modules
 done
