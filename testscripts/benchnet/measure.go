@@ -30,9 +30,10 @@ func newBench() (*bench_, error) {
 		return nil, err
 	}
 	for name, value := range map[string]string{
-		"net/unix/max_dgram_qlen":      "512",        // as systemd sets it on a host; a new network namespace begins with 10
-		"net/ipv4/tcp_tw_reuse":        "1",          // a gateway that ends its connections in order, thousands a second,
-		"net/ipv4/ip_local_port_range": "1024 65535", // is soon out of ports else
+		"net/unix/max_dgram_qlen":         "512",        // as systemd sets it on a host; a new network namespace begins with 10
+		"net/ipv4/tcp_congestion_control": "reno",       // bbr, a host's perhaps, sets a timer for each segment; this one any namespace may choose
+		"net/ipv4/tcp_tw_reuse":           "1",          // a gateway that ends its connections in order, thousands a second,
+		"net/ipv4/ip_local_port_range":    "1024 65535", // is soon out of ports else
 	} {
 		if err := os.WriteFile("/proc/sys/"+name, []byte(value), 0); err != nil {
 			return nil, err
