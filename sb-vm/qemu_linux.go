@@ -15,6 +15,8 @@ import (
 	"sb/lib/manifest"
 	"sb/lib/say"
 	"sb/sb-vm/machine"
+
+	"golang.org/x/sys/unix"
 )
 
 // The descriptors that QEMU inherits: an index into exec's ExtraFiles, and 3.
@@ -57,6 +59,11 @@ func newQEMU(m *manifest.Manifest) (*qemu, error) {
 		return nil, err
 	}
 	q.accel, err = chooseAccel(m.Machine.Accel)
+	if q.accel == "tcg" {
+		// QEMU asks for huge pages for the code that it translates, and so takes 2 MiB
+		// where it needs little. This is for its process too; without it, it works.
+		unix.Prctl(unix.PR_SET_THP_DISABLE, 1, 0, 0, 0)
+	}
 	return q, err
 }
 

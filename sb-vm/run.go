@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"sb/lib/fd"
@@ -157,7 +158,8 @@ func (v *vm) serve(ctx context.Context, m *manifest.Manifest, w wires) error {
 	}
 }
 
-// isUp says so. The wires are the hypervisor's now.
+// isUp says so. The wires are the hypervisor's now. What the start took is given back
+// to the host: who is idle from then on collects nothing by itself.
 func (v *vm) isUp(w wires) error {
 	if v.seal != nil {
 		v.seal()
@@ -167,5 +169,7 @@ func (v *vm) isUp(w wires) error {
 	}
 	w.frames.Close()
 	w.guest.Close()
-	return fd.Ready(w.ready, say.Version)
+	err := fd.Ready(w.ready, say.Version)
+	go debug.FreeOSMemory()
+	return err
 }
