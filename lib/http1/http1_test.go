@@ -139,8 +139,16 @@ func TestBody(t *testing.T) {
 			t.Errorf("%.40q: %v, want %q", c.body, err, c.why)
 			continue
 		}
+		stream := NewStream(strings.NewReader(in), func(*Request) error { return nil })
+		all, err := io.ReadAll(stream)
 		if c.why != "" {
+			if !errors.As(err, &ref) || !stream.Broken() {
+				t.Errorf("%.40q as a stream: %v, broken %v", c.body, err, stream.Broken())
+			}
 			continue
+		}
+		if err != nil || string(all) != in {
+			t.Errorf("%.40q as a stream: %v, %.80q", c.body, err, all)
 		}
 		if out.String() != c.body {
 			t.Errorf("%.40q was passed as %.40q", c.body, out.String())
