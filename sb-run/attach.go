@@ -67,6 +67,17 @@ func attach(args []string) error {
 	if err != nil {
 		return err
 	}
+	err = runIn(e, f, m, c, certificate, kept, *screen == terminalRaw)
+	var lost *streamEnd
+	if errors.As(err, &lost) {
+		return e.instead(err)
+	}
+	return err
+}
+
+// runIn prepares the guest on the stream f, which it takes over, and runs the
+// command there. What is kept of its state is kept at the end; nil: nothing is.
+func runIn(e *ending, f *os.File, m *manifest.Manifest, c session.Command, certificate []byte, kept *agentState, raw bool) error {
 	last := e.ctx
 	if kept != nil {
 		var done func()
@@ -78,15 +89,12 @@ func attach(args []string) error {
 		return e.instead(err)
 	}
 	defer h.Close()
-	if err = prepareGuest(e.ctx, h, m, certificate, kept); err == nil {
-		err = runCommand(e.ctx, last, h, c, *screen == terminalRaw)
-		if kept != nil {
-			kept.keep(last, h)
-		}
+	if err := prepareGuest(e.ctx, h, m, certificate, kept); err != nil {
+		return err
 	}
-	var lost *streamEnd
-	if errors.As(err, &lost) {
-		return e.instead(err)
+	err = runCommand(e.ctx, last, h, c, raw)
+	if kept != nil {
+		kept.keep(last, h)
 	}
 	return err
 }

@@ -39,35 +39,11 @@ func makePlan(e *ending, o *options, c *config) (*plan, error) {
 	if isManifest(o.target) {
 		return manifestPlan(o, c)
 	}
-	if err := checkPath(o.target); err != nil {
+	t, err := findTarget(o, c)
+	if err != nil {
 		return nil, err
 	}
-	p, err := c.profiles().Find(o.target)
-	isProfile := !errors.Is(err, profile.ErrUnknown)
-	if !isProfile {
-		if err := mistyped(o.target, c); err != nil {
-			return nil, err
-		}
-	}
-	ref := o.target
-	pr, perr := o.project(isProfile)
-	if perr != nil {
-		return nil, perr
-	}
-	switch {
-	case !isProfile:
-		p = &profile.Profile{}
-	case err != nil:
-		return nil, err
-	default:
-		if ref, err = chooseImage(o, c, p); err != nil {
-			return nil, err
-		}
-	}
-	if !isProfile && (o.image != "" || o.rebuild || len(o.mcp) > 0 || o.noState) {
-		return nil, say.Usage("--image, --rebuild, --mcp and --no-state are for profiles, and %s is none (there is: %s)", o.target, c.profileNames())
-	}
-	p, servers, err := withMCP(p, o.mcp)
+	p, servers, err := withMCP(t.profile, o.mcp)
 	if err != nil {
 		return nil, err
 	}
@@ -78,13 +54,37 @@ func makePlan(e *ending, o *options, c *config) (*plan, error) {
 	if err := judgeSecrets(o, c, p); err != nil {
 		return nil, err
 	}
-	if err := addShares(m, o, c, p, isProfile); err != nil {
+	if err := addShares(m, o, c, p, t.named); err != nil {
 		return nil, err
 	}
-	kernel := findKernel(e)
-	im, err := findImage(e, ref)
+	im, err := addMachine(e, m, o, c, t, p)
 	if err != nil {
-		return nil, imageFailed(c, o.target, isProfile, err)
+		return nil, err
+	}
+	addCommand(m, o, p, im)
+	m.Run.Files, m.Run.Startup = append(m.Run.Files, p.Files...), p.Startup
+	if len(p.State.Paths) > 0 && !o.noState {
+		m.Run.State = p.Name
+	}
+	if err := addSecrets(m, o, c, p); err != nil {
+		return nil, err
+	}
+	if err := addMCP(m, p, servers); err != nil {
+		return nil, err
+	}
+	if err := expandFiles(m); err != nil {
+		return nil, err
+	}
+	return &plan{m: m, name: o.target, ephemeral: true, project: t.project}, checkRun(m)
+}
+
+// addMachine says what the machine is made of, and makes what of it is missing:
+// the kernel, the image, and the environment that the profile's steps build in it.
+func addMachine(e *ending, m *manifest.Manifest, o *options, c *config, t target, p *profile.Profile) (*image, error) {
+	kernel := findKernel(e)
+	im, err := findImage(e, t.image)
+	if err != nil {
+		return nil, imageFailed(c, o.target, t.named, err)
 	}
 	if m.Machine.Kernel, err = kernel(); err != nil {
 		return nil, err
@@ -92,55 +92,23 @@ func makePlan(e *ending, o *options, c *config) (*plan, error) {
 	m.Machine.CPUs = first(o.cpus, c.CPUs, manifest.DefaultCPUs)
 	m.Machine.Memory = first(o.memory, c.Memory, manifest.DefaultMemory)
 	m.Machine.DiskSize = first(o.disk, c.Disk, manifest.DefaultDisk)
-	if err := pr.limit(m, o); err != nil {
+	if err := t.project.limit(m, o); err != nil {
 		return nil, err
 	}
 	m.Machine.Accel = first(o.accel, "auto")
 	m.Machine.Cold = o.cold
-	m.Machine.Base = im.Path
 	if len(p.Install) > 0 {
+		m.Machine.Base = im.Path
 		b, err := newBuild(e, p, im, m)
-		if err == nil {
-			im, err = b.environment(o.rebuild)
-		}
 		if err != nil {
 			return nil, err
 		}
-		m.Machine.Base = im.Path
-	}
-	addCommand(m, o, p, im)
-	m.Run.Files, m.Run.Startup = append(m.Run.Files, p.Files...), p.Startup
-	if len(p.State.Paths) > 0 && !o.noState {
-		m.Run.State = p.Name
-	}
-	err = addSecrets(m, o, c, p)
-	if err == nil {
-		err = addMCP(m, p, servers)
-	}
-	if err == nil {
-		err = expandFiles(m)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return &plan{m: m, name: o.target, ephemeral: true, project: pr}, checkRun(m)
-}
-
-// chooseImage is what a profile runs in: what the call says, or else what the
-// configuration has for it, or else the first of its own that this host can make.
-func chooseImage(o *options, c *config, p *profile.Profile) (string, error) {
-	if ref := first(o.image, c.Images[p.Name]); ref != "" {
-		return ref, nil
-	}
-	for _, ref := range p.Image {
-		if strings.HasPrefix(ref, "bootstrap:") { // it needs a Debian-like host's tools
-			if _, err := exec.LookPath("mmdebstrap"); err != nil {
-				continue
-			}
+		if im, err = b.environment(o.rebuild); err != nil {
+			return nil, err
 		}
-		return ref, nil
 	}
-	return "", say.WithHint(fmt.Errorf("profile %s: it names no image that this host can make", p.Name), "--image names another")
+	m.Machine.Base = im.Path
+	return im, nil
 }
 
 // network is the same in every sandbox but for what the user chose, or else the
