@@ -331,6 +331,24 @@ func TestHostile(t *testing.T) {
 	}
 }
 
+// TestGitIsBounded: git has so much memory, whatever it does with what a guest made, and
+// maps and resolves little at a time.
+func TestGitIsBounded(t *testing.T) {
+	made := t.TempDir() + "/r"
+	if _, err := git(t.Context(), made, "", "init", "-q", "--bare", made); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"ulimit -v": fmt.Sprint(maxMemory), "git config pack.threads": "1", "git config core.packedGitLimit": "256m"} {
+		got, err := git(t.Context(), made, "", "-c", "alias.in=!"+name, "in")
+		if err != nil || strings.TrimSpace(got) != want {
+			t.Errorf("%s: %q, %v; want %s", name, got, err, want)
+		}
+	}
+	if _, err := git(t.Context(), made, "", "-c", "a.b=c", "rev-parse", "-q", "--verify", "none"); err == nil || !strings.Contains(err.Error(), "git rev-parse: exit status") {
+		t.Errorf("%v", err)
+	}
+}
+
 type endless struct{ line string }
 
 func (e endless) Read(b []byte) (int, error) { return copy(b, e.line), nil }
