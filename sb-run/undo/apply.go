@@ -205,13 +205,13 @@ func (r *restorer) write(at int, temp string, e *Entry) error {
 	to := os.NewFile(uintptr(fd), temp)
 	defer to.Close()
 	var in io.Reader = from
-	var out io.Writer = to
+	out := &holes{to: to}
 	if clone(to, from) == nil {
-		in, out = to, io.Discard
+		in, out = to, &holes{}
 	}
 	sum := sha256.New()
 	n, err := io.Copy(io.MultiWriter(sum, out), &stoppable{ctx: r.ctx, in: in})
-	if err != nil {
+	if err = errors.Join(err, out.end()); err != nil {
 		return err
 	}
 	if n != e.Size || Digest(sum.Sum(nil)) != e.Digest {
