@@ -150,19 +150,21 @@ func verb(cmd *exec.Cmd) string {
 	return args[0]
 }
 
-// last keeps the end of what git says, of which a guest may cause any amount.
-type last struct{ bytes.Buffer }
+// last keeps the end of what git says, of which a guest may cause any amount. The buffer
+// has a name: embedded, its ReadFrom would be last's, without the bound.
+type last struct{ buf bytes.Buffer }
 
+// Write implements io.Writer.
 func (l *last) Write(b []byte) (int, error) {
-	l.Buffer.Write(b)
-	if extra := l.Len() - 1000; extra > 0 {
-		l.Next(extra)
+	l.buf.Write(b)
+	if extra := l.buf.Len() - 1000; extra > 0 {
+		l.buf.Next(extra)
 	}
 	return len(b), nil
 }
 
 func (l *last) String() string {
-	return strings.Join(strings.FieldsFunc(l.Buffer.String(), func(c rune) bool { return c == '\n' || c == '\r' }), "; ")
+	return strings.Join(strings.FieldsFunc(l.buf.String(), func(c rune) bool { return c == '\n' || c == '\r' }), "; ")
 }
 
 // fetch has git fetch the branches from a stream of so many bytes at most, and checks

@@ -349,6 +349,17 @@ func TestGitIsBounded(t *testing.T) {
 	}
 }
 
+// TestLast: of what git says the end is kept, however it comes.
+func TestLast(t *testing.T) {
+	l := &last{}
+	if _, err := run(&exec.Cmd{Path: "/bin/sh", Args: []string{"sh", "-c", "yes 0123456 | head -c 8000000 >&2; echo end >&2; exit 1", "git", "x"}}, ""); err == nil || len(err.Error()) > 2200 || !strings.HasSuffix(err.Error(), "; end") {
+		t.Errorf("%.2000v", err)
+	}
+	if io.Copy(l, strings.NewReader(strings.Repeat("x", 1<<20)+"end")); len(l.String()) != 1000 || !strings.HasSuffix(l.String(), "end") {
+		t.Errorf("%d bytes are kept", len(l.String()))
+	}
+}
+
 type endless struct{ line string }
 
 func (e endless) Read(b []byte) (int, error) { return copy(b, e.line), nil }
