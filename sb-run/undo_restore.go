@@ -60,7 +60,7 @@ are.`)
 	left, err := s.Restore(ctx, plan)
 	printPlanned(plan, false, left)
 	sayOffered(r.Tree)
-	limitRecords(s, now, c.Records.limits()) // not before: the record may be the oldest
+	limitRecords(s, now, c.Records.limits(), r.Name) // what was left of it can be restored later
 	if err != nil {
 		return fmt.Errorf("restore %s: %w", r.Tree, err)
 	}

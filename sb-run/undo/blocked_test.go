@@ -141,3 +141,30 @@ func TestManyAttributes(t *testing.T) {
 		t.Errorf("skipped: %+v", r.Skipped)
 	}
 }
+
+// TestLimitKeepsRestored: what a guest left, however much, does not push out the record
+// that is restored; another one goes, and holes do not count.
+func TestLimitKeepsRestored(t *testing.T) {
+	s, tree := stage(t)
+	write(t, tree+"/a", strings.Repeat("first", 1000))
+	other := record(t, s, tree)
+	write(t, tree+"/a", "mine")
+	r := record(t, s, tree)
+	must(t, os.WriteFile(tree+"/hole", nil, 0o600))
+	must(t, os.Truncate(tree+"/hole", plain.Largest))
+	now := record(t, s, tree)
+	now.Added = 1 // which is not in what is read
+	if p, err := s.Limit(now, Limits{Keep: 10, Size: 1 << 20}, r.Name); err != nil || len(p.Records) > 0 {
+		t.Errorf("of a hole: %+v, %v", p, err)
+	}
+	write(t, tree+"/much", strings.Repeat("x", 1<<20))
+	now = record(t, s, tree)
+	now.Added = 1
+	p, err := s.Limit(now, Limits{Keep: 10, Size: 1 << 16}, r.Name)
+	if err != nil || len(p.Records) != 2 || p.Records[0] != other.Name {
+		t.Errorf("removed %v, %v", p.Records, err)
+	}
+	if _, err := s.Load(r.Name); err != nil {
+		t.Error(err)
+	}
+}
