@@ -24,7 +24,11 @@ type member struct {
 	link     string // the member that a link leads to
 }
 
-const maxMembers = 100_000
+// The bounds of what stays in memory of an archive.
+const (
+	maxMembers     = 100_000
+	maxMemberNames = 64 << 20 // bytes of names and of links' targets
+)
 
 func openArchive(name string) (*archive, error) {
 	f, err := os.Open(name)
@@ -82,6 +86,7 @@ func (a *archive) Close() error {
 // it returns, so the file stands at the content of each.
 func (a *archive) index() error {
 	r := tar.NewReader(a.file)
+	names := 0
 	for {
 		h, err := r.Next()
 		if err == io.EOF {
@@ -102,6 +107,9 @@ func (a *archive) index() error {
 			a.members[name] = member{link: path.Join(path.Dir(name), h.Linkname)}
 		case tar.TypeLink:
 			a.members[name] = member{link: path.Clean("/" + h.Linkname)}
+		}
+		if names += len(h.Name) + len(h.Linkname); names > maxMemberNames {
+			return fmt.Errorf("it has more than %d bytes of names", maxMemberNames)
 		}
 		if len(a.members) > maxMembers {
 			return fmt.Errorf("it has more than %d members", maxMembers)

@@ -4,6 +4,8 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -282,6 +284,30 @@ func TestOpenRegular(t *testing.T) {
 		if f, err := openRegular(root, name); err == nil {
 			f.Close()
 			t.Errorf("%s was opened", name)
+		}
+	}
+}
+
+// TestArchiveNames: the names in an archive stay in memory, and are bounded.
+func TestArchiveNames(t *testing.T) {
+	for n, want := range map[int]string{3: "index.json", 70: "bytes of names"} {
+		file := filepath.Join(t.TempDir(), "a.tar")
+		f, err := os.Create(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := tar.NewWriter(f)
+		for i := range n {
+			name := fmt.Sprint(i, "/", strings.Repeat("n", 1_000_000))
+			if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Format: tar.FormatPAX}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := errors.Join(w.Close(), f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := pulled(t, newStore(t), "oci-archive:"+file, "linux/amd64"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%d: %v, want %q", n, err, want)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -44,18 +45,32 @@ func accept(args []string) error {
 		say.Note("no sandbox has written anything for itself in %s", host)
 		return nil
 	}
-	if *drop {
-		return dropOffers(host, dir, files)
-	}
 	for _, f := range files {
-		f.print(os.Stdout)
+		if !*drop {
+			f.print(os.Stdout)
+		}
 	}
 	if *show {
 		return nil
 	}
-	if err := confirmOffers(host, *yes, *noInput); err != nil {
-		return err
+	if !*drop {
+		if err := confirmOffers(host, *yes, *noInput); err != nil {
+			return err
+		}
 	}
+	held, err := holdOffers(host, dir, files)
+	if err != nil {
+		return fmt.Errorf("accept: %w", err)
+	}
+	defer held.Close()
+	if *drop {
+		return dropOffers(host, dir, files)
+	}
+	return takeOffers(host, dir, files)
+}
+
+// takeOffers puts what was shown in place, and forgets it then.
+func takeOffers(host, dir string, files []offer) error {
 	for _, f := range files {
 		if err := f.take(host); err != nil {
 			return fmt.Errorf("accept %s: %w", f.path, err)
@@ -95,6 +110,24 @@ func findOffers(workspace string) (host, dir string, files []offer, err error) {
 	}
 }
 
+// holdOffers keeps what sandboxes of a workspace wrote as it is, if it is what was
+// shown. Closing the file ends it.
+func holdOffers(host, dir string, shown []offer) (*os.File, error) {
+	held, err := lockOffers(dir)
+	if err != nil {
+		return nil, err
+	}
+	now, err := pending(host, dir)
+	if err == nil && !slices.EqualFunc(now, shown, offer.equal) {
+		err = say.WithHint(fmt.Errorf("what is offered for %s changed meanwhile, and nothing was taken or forgotten", host), "sb-run accept shows it as it is now")
+	}
+	if err != nil {
+		held.Close()
+		return nil, err
+	}
+	return held, nil
+}
+
 // dropOffers forgets them, and says so.
 func dropOffers(host, dir string, files []offer) error {
 	if err := errors.Join(os.RemoveAll(filepath.Join(dir, "files")), os.RemoveAll(filepath.Join(dir, "was"))); err != nil {
@@ -110,6 +143,10 @@ func dropOffers(host, dir string, files []offer) error {
 type offer struct {
 	offered
 	was string // the host's text
+}
+
+func (f offer) equal(g offer) bool {
+	return f.path == g.path && f.mode == g.mode && f.was == g.was && bytes.Equal(f.text, g.text)
 }
 
 // pending are the files that differ from the host's.
@@ -193,6 +230,10 @@ func confirmOffers(host string, yes, noInput bool) error {
 	return nil
 }
 
+// acceptMade is what a file is called while it is made beside the one it replaces. No
+// guest may change it there: it would change what was shown.
+const acceptMade = ".sb-accept"
+
 // take puts the file where it belongs, by way of no link that leads out.
 func (f offer) take(host string) error {
 	root, err := os.OpenRoot(host)
@@ -203,22 +244,22 @@ func (f offer) take(host string) error {
 	if err := root.MkdirAll(filepath.Dir(f.path), 0o755); err != nil {
 		return err
 	}
-	const suffix = ".sb-accept"
-	root.Remove(f.path + suffix)
+	made := filepath.Join(filepath.Dir(f.path), acceptMade)
+	root.Remove(made)
 	mode := fs.FileMode(0o644)
 	if f.mode&0o100 != 0 {
 		mode = 0o755
 	}
-	file, err := root.OpenFile(f.path+suffix, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	file, err := root.OpenFile(made, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
 	}
 	_, err = file.Write(f.text)
 	if err = errors.Join(err, file.Sync(), file.Close()); err == nil {
-		err = root.Rename(f.path+suffix, f.path)
+		err = root.Rename(made, f.path)
 	}
 	if err != nil {
-		root.Remove(f.path + suffix)
+		root.Remove(made)
 	}
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"time"
 
 	"sb/lib/manifest"
 	"sb/lib/profile"
@@ -180,6 +181,21 @@ func count(n int, one, more string) string {
 	return fmt.Sprintf("%d %s", n, more)
 }
 
+// commitTime is how long the guest may take to commit what is not.
+const commitTime = 10 * time.Minute
+
+// commitAll has the guest commit what is not. It may do something else, or nothing.
+func commitAll(ctx context.Context, h *session.Host, c session.Command, most time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("the guest took more than %v for it", most))
+	defer cancel()
+	said := &tail{}
+	st, err := runInGuest(ctx, h, c, io.Discard, said)
+	if err == nil && st.ExitCode() != 0 {
+		err = fmt.Errorf("the guest says %.300q", strings.Join(said.lines(), "; "))
+	}
+	return err
+}
+
 // takeWork has git upload-pack run in the guest and keeps what it says, once that is
 // found to be in order.
 func takeWork(ctx context.Context, h *session.Host, m *manifest.Manifest, before *repo.Repo) (int, error) {
@@ -188,12 +204,13 @@ func takeWork(ctx context.Context, h *session.Host, m *manifest.Manifest, before
 		return 0, err
 	}
 	env := cloneEnv(m)
-	said := &tail{}
-	if st, err := runInGuest(ctx, h, session.Command{Args: []string{"/bin/sh", "-c", workScript}, Env: env, User: m.Run.User}, io.Discard, said); err != nil {
-		return 0, err
-	} else if st.ExitCode() != 0 {
-		say.Warn("what is not committed in the clone is not kept: the guest says %.300q", strings.Join(said.lines(), "; "))
+	if err := commitAll(ctx, h, session.Command{Args: []string{"/bin/sh", "-c", workScript}, Env: env, User: m.Run.User}, commitTime); err != nil {
+		if lost := (*streamEnd)(nil); ctx.Err() != nil || errors.As(err, &lost) {
+			return 0, err
+		}
+		say.Warn("what is not committed in the clone is not kept: %v", err)
 	}
+	said := &tail{}
 	near, conn := net.Pipe()
 	defer near.Close()
 	defer conn.Close()

@@ -1,14 +1,17 @@
 package main
 
 import (
+	"net"
 	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"sb/lib/manifest"
+	"sb/lib/session"
 	"sb/sb-run/repo"
 )
 
@@ -105,5 +108,30 @@ func TestQuoteGit(t *testing.T) {
 		if out, err := cmd.Output(); err != nil || strings.TrimSuffix(string(out), "\n") != value {
 			t.Errorf("%q is read as %q: %v", value, out, err)
 		}
+	}
+}
+
+// TestCommitTime: a guest that does not end when it is to commit is given up, and one
+// that does is not.
+func TestCommitTime(t *testing.T) {
+	t.Parallel()
+	near, far := net.Pipe()
+	defer near.Close()
+	go session.Serve(far, func(c session.Command, sv *session.Served) {
+		if c.Args[0] == "quick" {
+			sv.Exit(session.Status{})
+			return
+		}
+		<-t.Context().Done()
+	})
+	h, err := session.NewHost(near)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := commitAll(t.Context(), h, session.Command{Args: []string{"quick"}}, 10*time.Second); err != nil {
+		t.Errorf("control: %v", err)
+	}
+	if err := commitAll(t.Context(), h, session.Command{Args: []string{"slow"}}, 100*time.Millisecond); err == nil || !strings.Contains(err.Error(), "more than 100ms") {
+		t.Errorf("one that does not end: %v", err)
 	}
 }

@@ -56,6 +56,11 @@ func resume(s *manifest.Share) error {
 	if err != nil {
 		return err
 	}
+	held, err := lockOffers(dir)
+	if err != nil {
+		return err
+	}
+	defer held.Close()
 	files, err := readOffers(filepath.Join(dir, "files"))
 	if err != nil {
 		return err
@@ -100,6 +105,11 @@ func keepShadow(s manifest.Share) (wrote []string, err error) {
 	if err != nil {
 		return nil, err
 	}
+	held, err := lockOffers(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer held.Close()
 	before, err := readOffers(filepath.Join(dir, "files"))
 	if err != nil {
 		return nil, err
@@ -262,5 +272,24 @@ func writeOffer(dir string, f offered) error {
 	if err := os.RemoveAll(to); err != nil {
 		return err
 	}
-	return os.WriteFile(to, f.text, f.mode|0o600)
+	made := dir + ".new" // beside: what is half is no offer
+	if err := errors.Join(os.RemoveAll(made), os.WriteFile(made, f.text, f.mode|0o600)); err != nil {
+		return err
+	}
+	return os.Rename(made, to)
+}
+
+// lockOffers has what sandboxes of a workspace wrote for themselves change by one
+// process at a time: two may end together, and the user accept meanwhile. Closing the
+// file ends it.
+func lockOffers(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, "offers.lock"), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := lock(f, unix.LOCK_EX); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }

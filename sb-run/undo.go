@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -162,25 +163,18 @@ func treePaths(tree string, words []string) (paths []string, err error) {
 	return paths, nil
 }
 
-// checkPaths refuses a path at which there is nothing, then or now.
-func checkPaths(paths []string, words []string, records ...*undo.Record) error {
-	found := map[string]bool{}
-	for _, r := range records {
-		for _, e := range r.Entries {
-			found[e.Path] = true
+// checkPaths refuses a path at which there is nothing, in the record or now.
+func checkPaths(paths []string, words []string, record, now *undo.Record) error {
+	for i, p := range paths {
+		if record.Has(p) {
+			continue
 		}
-	}
-	for _, r := range records {
-		for _, k := range r.Skipped {
-			for i, p := range paths {
-				if undo.Within(p, []string{k.Path}) {
-					return fmt.Errorf("%s is not in the record %s: %s", words[i], records[0].Name, k.Why)
-				}
+		for _, k := range slices.Concat(record.Skipped, now.Skipped) {
+			if undo.Within(p, []string{k.Path}) {
+				return fmt.Errorf("%s is not in the record %s: %s", words[i], record.Name, k.Why)
 			}
 		}
-	}
-	for i, p := range paths {
-		if !found[p] {
+		if !now.Has(p) {
 			err := fmt.Errorf("there is no %s, in the record or now", words[i])
 			return say.WithHint(err, "sb-run undo ls lists the records, sb-run undo diff the paths that changed")
 		}

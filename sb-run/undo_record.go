@@ -142,8 +142,8 @@ func sayRecorded(r *undo.Record, others []string) {
 }
 
 // limitRecords keeps the store within its limits, and says what that took.
-func limitRecords(s *undo.Store, r *undo.Record, l undo.Limits) {
-	p, err := s.Limit(r, l)
+func limitRecords(s *undo.Store, r *undo.Record, l undo.Limits, stays ...string) {
+	p, err := s.Limit(r, l, stays...)
 	if err != nil {
 		say.Warn("remove old records: %v", err)
 	}

@@ -49,8 +49,8 @@ are.`)
 	}
 	plan := undo.MakePlan(r, now, paths, *all)
 	if *dry || plan.Empty() {
-		printPlanned(plan, *dry, nil)
-		return nil
+		printPlanned(plan, *dry, plan.Blocked)
+		return failedIf(!*dry && len(plan.Blocked) > 0)
 	}
 	if now, err = s.Record(ctx, r.Tree, undo.BeforeRestore, r.Rules); err != nil {
 		return say.WithHint(err, "nothing was restored, since it could not be undone")
@@ -60,11 +60,15 @@ are.`)
 	left, err := s.Restore(ctx, plan)
 	printPlanned(plan, false, left)
 	sayOffered(r.Tree)
-	limitRecords(s, now, c.Records.limits()) // not before: the record may be the oldest
+	limitRecords(s, now, c.Records.limits(), r.Name) // what was left of it can be restored later
 	if err != nil {
 		return fmt.Errorf("restore %s: %w", r.Tree, err)
 	}
-	if len(left) > 0 {
+	return failedIf(len(left) > 0)
+}
+
+func failedIf(left bool) error {
+	if left {
 		return say.Exit(say.CodeFailed)
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"sb/lib/manifest"
 	"sb/lib/profile"
 	"sb/lib/say"
+	"sb/sb-run/undo"
 )
 
 // addShares shares the workspace, at its own path, or has it cloned, and what the call mounts.
@@ -97,6 +98,8 @@ var guardedPaths = []guarded{
 	{"/.git/worktrees/*/commondir", "as .git/commondir, for a worktree elsewhere", true},
 	{"/.git/worktrees/*/config.worktree", "as .git/config, for a worktree elsewhere", true},
 	{"/.git/worktrees/*/config.worktree.lock", "as .git/config.lock", true},
+	{acceptMade, "sb-run accept makes in it what it then moves to .git/config", false},
+	{undo.Made, "sb-run undo restore makes in it what it then moves to any of these", false},
 	{".sb.toml", "sb-run goes by it in the directory and below", false},
 	{".envrc", "direnv runs it on entering its directory", false},
 	{"mise.toml", "mise runs its hooks on entering the directory", false},

@@ -25,6 +25,12 @@ const (
 	maxText    = 512 << 20 // names, link targets and attributes, which stay in memory
 	maxPath    = 4096      // bytes in the name of an entry
 	maxLinks   = 40        // symbolic links on the way to one file, as in Linux
+	maxDropped = 20        // names of attributes that are left out
+
+	// What holes of sparse files add: for each byte of the archives, once more than
+	// freeBytes came out. It is what decompressing may add.
+	maxRatio  = 200
+	freeBytes = 1 << 30
 )
 
 // Image is a file system in the making.
@@ -34,10 +40,13 @@ type Image struct {
 	layer int
 
 	entries, bytes, text int64
+	in, out              int64                 // of the archives, of their files' content
+	pruned               map[*erofs.Inode]bool // directories that have only this layer's, with all below
 
 	// Dropped counts the extended attributes that were left out, by name: those
 	// that erofs has no place for, and overlayfs's own, which would tell the
-	// sandbox's overlay to hide or redirect files.
+	// sandbox's overlay to hide or redirect files. All beyond the first few names
+	// are one, Others.
 	Dropped map[string]int
 
 	// Copy, if set, is asked for each regular file of a layer, by its name there;
@@ -48,6 +57,9 @@ type Image struct {
 	// have none; where nobody knows a digest, nothing else shows that one was cut short.
 	NeedEnd bool
 }
+
+// Others stands for the names of dropped attributes that are not told apart.
+const Others = "of other names"
 
 // New returns an empty image that w writes.
 func New(w *erofs.Writer) *Image {
@@ -63,7 +75,8 @@ func (m *Image) Layer(r io.Reader) error {
 	if m.layer++; m.layer > MaxLayers {
 		return fmt.Errorf("the image has more than %d layers", MaxLayers)
 	}
-	ended := &ending{r: r}
+	m.pruned = map[*erofs.Inode]bool{}
+	ended := &ending{r: r, n: &m.in}
 	tr := tar.NewReader(ended)
 	for {
 		h, err := tr.Next()
@@ -99,11 +112,13 @@ func Drain(r io.Reader) error {
 // end stops before.
 type ending struct {
 	r   io.Reader
+	n   *int64 // counts what was read
 	eof bool
 }
 
 func (e *ending) Read(p []byte) (int, error) {
 	n, err := e.r.Read(p)
+	*e.n += int64(n)
 	e.eof = e.eof || err == io.EOF && n == 0
 	return n, err
 }
@@ -212,12 +227,28 @@ func (m *Image) add(parent *erofs.Inode, name string, h *tar.Header, content io.
 				content = io.TeeReader(content, to)
 			}
 		}
-		if err := m.w.SetContent(i, content, h.Size); err != nil {
+		if err := m.w.SetContent(i, &bounded{m, content}, h.Size); err != nil {
 			return err
 		}
 	}
 	m.put(parent, name, i)
 	return nil
+}
+
+// bounded is the content of a file. It may have holes, of which an archive of a few
+// bytes has any number.
+type bounded struct {
+	m *Image
+	r io.Reader
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	n, err := b.r.Read(p)
+	m := b.m
+	if m.out += int64(n); m.out > freeBytes && m.out/maxRatio > m.in {
+		return 0, fmt.Errorf("the holes of its sparse files are far larger than they should be: %d bytes out of %d", m.out, m.in)
+	}
+	return n, err
 }
 
 func (m *Image) put(parent *erofs.Inode, name string, i *erofs.Inode) {
@@ -281,12 +312,19 @@ func (m *Image) xattrs(h *tar.Header) (list []erofs.Xattr) {
 		x := erofs.Xattr{Name: name, Value: value}
 		overlay := strings.HasPrefix(name, "trusted.overlay.") || strings.HasPrefix(name, "user.overlay.")
 		if overlay || new(erofs.Inode).SetXattrs([]erofs.Xattr{x}) != nil {
-			m.Dropped[clip(name)]++
+			m.drop(clip(name))
 			continue
 		}
 		list = append(list, x)
 	}
 	return list
+}
+
+func (m *Image) drop(name string) {
+	if _, ok := m.Dropped[name]; !ok && len(m.Dropped) >= maxDropped {
+		name = Others
+	}
+	m.Dropped[name]++
 }
 
 // link makes name another name of the file that target leads to.

@@ -98,7 +98,13 @@ func (m *Image) whiteout(names []string) (done bool, err error) {
 	return true, nil
 }
 
+// pruneChildren prunes all in a directory. What comes into it later is this layer's, so
+// that once is enough; a layer may ask a million times.
 func (m *Image) pruneChildren(dir *erofs.Inode) {
+	if m.pruned[dir] {
+		return
+	}
+	m.pruned[dir] = true
 	for name, e := range dir.Children {
 		m.prune(dir, name, e)
 	}
@@ -115,6 +121,7 @@ func (m *Image) prune(dir *erofs.Inode, name string, e erofs.Entry) {
 	case e.Inode.IsDir() && len(e.Inode.Children) > 0:
 		fresh := newDir()
 		fresh.Children = e.Inode.Children
+		m.pruned[fresh] = true
 		m.put(dir, name, fresh)
 	default:
 		delete(dir.Children, name)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -107,12 +108,16 @@ func (r *restorer) touch(at int, name string, c *Change) error {
 	return setTime(at, name, c.Old.Mtime)
 }
 
+// Made is a pattern of what files are called while they are made beside those that
+// they replace. A guest that could change one would have changed what it becomes.
+const Made = ".sb-undo-*"
+
 // replace has make make a file by a temporary name, and gives it its own if what
 // is there is what was recorded.
 func (r *restorer) replace(at int, name string, c *Change, make func(temp string) error) error {
 	random := [8]byte{}
 	rand.Read(random[:])
-	temp := ".sb-undo-" + hex.EncodeToString(random[:])
+	temp := strings.TrimSuffix(Made, "*") + hex.EncodeToString(random[:])
 	err := make(temp)
 	if err == nil {
 		err = r.unchanged(at, name, there(c))
@@ -200,13 +205,13 @@ func (r *restorer) write(at int, temp string, e *Entry) error {
 	to := os.NewFile(uintptr(fd), temp)
 	defer to.Close()
 	var in io.Reader = from
-	var out io.Writer = to
+	out := &holes{to: to}
 	if clone(to, from) == nil {
-		in, out = to, io.Discard
+		in, out = to, &holes{}
 	}
 	sum := sha256.New()
 	n, err := io.Copy(io.MultiWriter(sum, out), &stoppable{ctx: r.ctx, in: in})
-	if err != nil {
+	if err = errors.Join(err, out.end()); err != nil {
 		return err
 	}
 	if n != e.Size || Digest(sum.Sum(nil)) != e.Digest {

@@ -111,12 +111,13 @@ func (s spots) covers(path string) bool {
 	return s[""]
 }
 
-// unknowns are what either record skipped, but for ignored folders.
+// unknowns are what either record skipped, but for ignored folders in the place of
+// which the other has nothing either.
 func unknowns(from, to *Record) (all []Skipped) {
 	all = slices.Concat(from.Skipped, to.Skipped)
 	slices.SortStableFunc(all, func(a, b Skipped) int { return cmp.Compare(a.Path, b.Path) })
 	all = slices.CompactFunc(all, func(a, b Skipped) bool { return a.Path == b.Path })
-	return slices.DeleteFunc(all, func(s Skipped) bool { return s.Ignored })
+	return slices.DeleteFunc(all, func(s Skipped) bool { return s.Ignored && from.at(s.Path) == nil && to.at(s.Path) == nil })
 }
 
 // Within reports whether path is one of paths, or beneath one. No paths are all.

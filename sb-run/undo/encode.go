@@ -36,7 +36,8 @@ const (
 	maxPath       = 4096    // PATH_MAX (linux/limits.h): what is deeper has no name to open it by
 	maxAttribute  = 1 << 16 // XATTR_SIZE_MAX (linux/limits.h)
 	maxAttributes = 1 << 12
-	maxLine       = 8 << 16 // of a value quoted, and to spare
+	maxValues     = 4 * maxAttribute // of one file
+	maxLine       = 8 << 16          // of a value quoted, and to spare
 )
 
 // encode writes the record.

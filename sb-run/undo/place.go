@@ -1,6 +1,7 @@
 package undo
 
 import (
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -103,11 +104,17 @@ func attributes(fd int) (all []Attribute, err error) {
 	if err != nil || len(names) == 0 {
 		return nil, err
 	}
-	value := make([]byte, maxAttribute)
+	if len(names) > maxAttributes {
+		return nil, fmt.Errorf("more than %d extended attributes", maxAttributes)
+	}
+	value, left := make([]byte, maxAttribute), maxValues
 	for _, name := range names {
 		n, err := unix.Fgetxattr(fd, name, value)
 		if err != nil {
 			return nil, err
+		}
+		if left -= n; left < 0 {
+			return nil, fmt.Errorf("more than %d bytes of extended attributes", maxValues)
 		}
 		all = append(all, Attribute{name, string(value[:n])})
 	}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"syscall"
 	"time"
 
 	"sb/lib/say"
@@ -121,16 +122,18 @@ func Older(all []Header, t time.Time) (old []Header) {
 	return slices.DeleteFunc(slices.Clone(all), func(h Header) bool { return !h.Started.Before(t) })
 }
 
-// Limit keeps the store within its limits after r was recorded, which stays. If
-// others use the store, the next one does it.
-func (s *Store) Limit(r *Record, l Limits) (p Pruned, err error) {
+// Limit keeps the store within its limits after r was recorded, which stays, and so do
+// those of the names in stays: what a guest left must not be so much that the record
+// that is restored goes for it. If others use the store, the next one does it.
+func (s *Store) Limit(r *Record, l Limits, stays ...string) (p Pruned, err error) {
+	stays = append(stays, r.Name)
 	err = s.alone(false, func() error {
 		all, _ := s.List()
 		old := Beyond(all, l.Keep)
 		if len(old) == 0 && r.Added == 0 {
 			return nil
 		}
-		old = slices.DeleteFunc(old, func(h Header) bool { return h.Name == r.Name })
+		old = slices.DeleteFunc(old, func(h Header) bool { return slices.Contains(stays, h.Name) })
 		for _, h := range old {
 			if err := s.remove(h.Name); err != nil {
 				return err
@@ -142,13 +145,13 @@ func (s *Store) Limit(r *Record, l Limits) (p Pruned, err error) {
 				return err
 			}
 		}
-		return s.limitSize(r.Name, l.Size, &p)
+		return s.limitSize(stays, l.Size, &p)
 	})
 	return p, err
 }
 
 // limitSize removes the oldest records until what is left is small enough.
-func (s *Store) limitSize(stays string, size int64, p *Pruned) error {
+func (s *Store) limitSize(stays []string, size int64, p *Pruned) error {
 	for {
 		used, err := s.Size()
 		p.Used = used
@@ -156,7 +159,7 @@ func (s *Store) limitSize(stays string, size int64, p *Pruned) error {
 			return err
 		}
 		all, _ := s.List()
-		all = slices.DeleteFunc(all, func(h Header) bool { return h.Name == stays })
+		all = slices.DeleteFunc(all, func(h Header) bool { return slices.Contains(stays, h.Name) })
 		if len(all) == 0 {
 			return nil
 		}
@@ -203,16 +206,24 @@ func (s *Store) objects(f func(d Digest, path string) error) error {
 	return nil
 }
 
-// Size is how many bytes the files of the store have.
+// Size is how many bytes the files of the store take on the disk.
 func (s *Store) Size() (sum int64, err error) {
 	err = s.objects(func(_ Digest, path string) error {
 		st, err := os.Lstat(path)
 		if err == nil {
-			sum += st.Size()
+			sum += onDisk(st)
 		}
 		return err
 	})
 	return sum, err
+}
+
+// onDisk is what a file takes there: holes take nothing.
+func onDisk(st fs.FileInfo) int64 {
+	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
+		return min(st.Size(), int64(sys.Blocks)*512)
+	}
+	return st.Size()
 }
 
 // sweep removes the files that no record has. A record that cannot be read may

@@ -133,6 +133,18 @@ func (r *Record) sort() {
 	}
 }
 
+// at is the entry of a path, nil if there is none.
+func (r *Record) at(path string) *Entry {
+	i, ok := slices.BinarySearchFunc(r.Entries, path, func(e Entry, path string) int { return cmp.Compare(e.Path, path) })
+	if !ok {
+		return nil
+	}
+	return &r.Entries[i]
+}
+
+// Has reports whether the record has something at a path.
+func (r *Record) Has(path string) bool { return r.at(path) != nil }
+
 // byPath finds an entry.
 func (r *Record) byPath() map[string]*Entry {
 	all := make(map[string]*Entry, len(r.Entries))

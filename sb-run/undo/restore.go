@@ -19,6 +19,7 @@ type Plan struct {
 	steps       []Change  // Old is what is put back, New what is there
 	Stays       []Change  // new since the record, and not to be removed
 	Unknown     []Skipped // not recorded then or now, and left as it is
+	Blocked     []Left    // recorded then, and now what cannot be recorded and would be lost
 }
 
 // Left is what could not be done, and is as it was.
@@ -51,7 +52,10 @@ func MakePlan(target, now *Record, paths []string, remove bool) *Plan {
 		}
 	}
 	for _, s := range unknowns(target, now) {
-		if Within(s.Path, paths) {
+		switch {
+		case target.at(s.Path) != nil && (Within(s.Path, paths) || slices.ContainsFunc(paths, func(p string) bool { return Within(p, []string{s.Path}) })):
+			p.Blocked = append(p.Blocked, Left{s.Path, "what is there now cannot be recorded (" + s.Why + "), and would be lost: remove it, or make it readable, and restore again"})
+		case Within(s.Path, paths):
 			p.Unknown = append(p.Unknown, s)
 		}
 	}
@@ -101,6 +105,7 @@ func (s *Store) Restore(ctx context.Context, p *Plan) ([]Left, error) {
 	for _, c := range p.steps {
 		r.changed[c.Path] = c.Status != Moded && c.Status != touched
 	}
+	r.left = slices.Clone(p.Blocked)
 	err = r.all()
 	return r.left, errors.Join(err, s.settle(f, true))
 }

@@ -111,8 +111,9 @@ func (s *Store) put(d Digest, text []byte) (added bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	_, err = f.Write(text)
-	return s.keep(f, d, err)
+	out := &holes{to: f}
+	_, err = out.Write(text)
+	return s.keep(f, d, errors.Join(err, out.end()))
 }
 
 // keep ends a temporary file: it becomes the object d, unless err says that it
@@ -141,13 +142,14 @@ func (s *Store) putFile(ctx context.Context, from *os.File, size int64) (d Diges
 		return d, false, &storeError{err}
 	}
 	var in io.Reader = from
-	var out io.Writer = f
+	out := &holes{to: f}
 	if clone(f, from) == nil {
-		in, out = f, io.Discard
+		in, out = f, &holes{}
 	}
 	sum := sha256.New()
 	tree := &stoppable{ctx: ctx, in: io.LimitReader(in, size+1)}
 	n, err := io.Copy(io.MultiWriter(sum, out), tree)
+	err = errors.Join(err, out.end())
 	sum.Sum(d[:0])
 	switch {
 	case err != nil && tree.err == nil:

@@ -107,13 +107,21 @@ func (d Dir) prepare(ctx context.Context, made string, r *repo.Repo) error {
 	return err
 }
 
+// limited starts a program with a bound on its memory, where the system has one.
+const limited = `ulimit -v "$1" 2>/dev/null; shift; exec "$@"`
+
+// bounds keep git within that: it would map and resolve as much at a time as there are
+// processors, and the user's own packs count.
+var bounds = []string{"-c", "pack.threads=1", "-c", "core.bigFileThreshold=16m", "-c", "core.packedGitWindowSize=32m", "-c", "core.packedGitLimit=256m"}
+
 // git runs git in a bare repository of ours.
 func git(ctx context.Context, dir, stdin string, args ...string) (string, error) {
 	return run(command(ctx, dir, args...), stdin)
 }
 
 func command(ctx context.Context, dir string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, "git", args...)
+	before := append([]string{"-c", limited, "sh", fmt.Sprint(maxMemory), "git"}, bounds...)
+	cmd := exec.CommandContext(ctx, "/bin/sh", append(before, args...)...)
 	cmd.Dir, cmd.Env = "/", append(repo.Environment(), "GIT_DIR="+dir)
 	cmd.WaitDelay = time.Second
 	return cmd
@@ -127,29 +135,37 @@ func run(cmd *exec.Cmd, stdin string) (string, error) {
 	if err == nil {
 		return out.String(), nil
 	}
-	if errors.Is(err, exec.ErrNotFound) {
+	if cmd.ProcessState != nil && cmd.ProcessState.ExitCode() == 127 { // the shell's
 		return "", errors.New("git is not installed here")
 	}
-	return "", fmt.Errorf("git %s: %w: %s", cmd.Args[max(1, slices.Index(cmd.Args, "fetch"))], err, say.Safe(errs.String()))
+	return "", fmt.Errorf("git %s: %w: %s", verb(cmd), err, say.Safe(errs.String()))
 }
 
-// last keeps the end of what git says, of which a guest may cause any amount.
-type last struct{ bytes.Buffer }
+// verb is what git was told to do.
+func verb(cmd *exec.Cmd) string {
+	args := cmd.Args[slices.Index(cmd.Args, "git")+1:]
+	for len(args) > 2 && args[0] == "-c" {
+		args = args[2:]
+	}
+	return args[0]
+}
 
+// last keeps the end of what git says, of which a guest may cause any amount. The buffer
+// has a name: embedded, its ReadFrom would be last's, without the bound.
+type last struct{ buf bytes.Buffer }
+
+// Write implements io.Writer.
 func (l *last) Write(b []byte) (int, error) {
-	l.Buffer.Write(b)
-	if extra := l.Len() - 1000; extra > 0 {
-		l.Next(extra)
+	l.buf.Write(b)
+	if extra := l.buf.Len() - 1000; extra > 0 {
+		l.buf.Next(extra)
 	}
 	return len(b), nil
 }
 
 func (l *last) String() string {
-	return strings.Join(strings.FieldsFunc(l.Buffer.String(), func(c rune) bool { return c == '\n' || c == '\r' }), "; ")
+	return strings.Join(strings.FieldsFunc(l.buf.String(), func(c rune) bool { return c == '\n' || c == '\r' }), "; ")
 }
-
-// limited starts git with a bound on its memory, where the system has one.
-const limited = `ulimit -v "$1" 2>/dev/null; shift; exec "$@"`
 
 // fetch has git fetch the branches from a stream of so many bytes at most, and checks
 // all that comes.
@@ -168,12 +184,8 @@ func fetch(ctx context.Context, dir string, guest io.ReadWriter, most int64) err
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	cmd := command(ctx, dir,
-		"-c", "protocol.version=0", "-c", "transfer.fsckObjects=true", "-c", "fetch.unpackLimit=1", "-c", "pack.threads=1", "-c", "core.hooksPath=/dev/null", "-c", "core.bigFileThreshold=16m",
+		"-c", "protocol.version=0", "-c", "transfer.fsckObjects=true", "-c", "fetch.unpackLimit=1", "-c", "core.hooksPath=/dev/null",
 		"fetch", "-q", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--no-auto-maintenance", "fd::3", "+refs/heads/*:refs/heads/*")
-	cmd.Args = append([]string{"sh", "-c", limited, "sh", fmt.Sprint(maxMemory)}, cmd.Args...)
-	if cmd.Path, err = exec.LookPath("sh"); err != nil {
-		return err
-	}
 	cmd.Env = append(cmd.Env, "GIT_ALLOW_PROTOCOL=fd")
 	cmd.ExtraFiles = []*os.File{far}
 	idle := time.AfterFunc(maxIdle, func() { cancel(fmt.Errorf("nothing came for %v", maxIdle)) })

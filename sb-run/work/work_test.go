@@ -331,6 +331,35 @@ func TestHostile(t *testing.T) {
 	}
 }
 
+// TestGitIsBounded: git has so much memory, whatever it does with what a guest made, and
+// maps and resolves little at a time.
+func TestGitIsBounded(t *testing.T) {
+	made := t.TempDir() + "/r"
+	if _, err := git(t.Context(), made, "", "init", "-q", "--bare", made); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"ulimit -v": fmt.Sprint(maxMemory), "git config pack.threads": "1", "git config core.packedGitLimit": "256m"} {
+		got, err := git(t.Context(), made, "", "-c", "alias.in=!"+name, "in")
+		if err != nil || strings.TrimSpace(got) != want {
+			t.Errorf("%s: %q, %v; want %s", name, got, err, want)
+		}
+	}
+	if _, err := git(t.Context(), made, "", "-c", "a.b=c", "rev-parse", "-q", "--verify", "none"); err == nil || !strings.Contains(err.Error(), "git rev-parse: exit status") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestLast: of what git says the end is kept, however it comes.
+func TestLast(t *testing.T) {
+	l := &last{}
+	if _, err := run(&exec.Cmd{Path: "/bin/sh", Args: []string{"sh", "-c", "yes 0123456 | head -c 8000000 >&2; echo end >&2; exit 1", "git", "x"}}, ""); err == nil || len(err.Error()) > 2200 || !strings.HasSuffix(err.Error(), "; end") {
+		t.Errorf("%.2000v", err)
+	}
+	if io.Copy(l, strings.NewReader(strings.Repeat("x", 1<<20)+"end")); len(l.String()) != 1000 || !strings.HasSuffix(l.String(), "end") {
+		t.Errorf("%d bytes are kept", len(l.String()))
+	}
+}
+
 type endless struct{ line string }
 
 func (e endless) Read(b []byte) (int, error) { return copy(b, e.line), nil }

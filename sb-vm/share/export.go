@@ -42,6 +42,9 @@ type Export struct {
 	// Patterns are about names. What a symbolic link of that name points to is
 	// another file, and so is a further hard link that the host made, unless
 	// the pattern is a path without globs: then the file itself is meant.
+	// What the host makes by another name and then renames to a protected one can be
+	// changed under the other, and by a file or link that the guest had of it: a
+	// program that does so has names of its own that are protected too.
 	Hidden    []string
 	Protected []string
 
