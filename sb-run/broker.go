@@ -142,6 +142,7 @@ func (s *sandbox) startKeeper(b *broker, secrets *os.File) (*child, *ctl.Conn, e
 		conn.Close()
 		return nil, nil, err
 	}
+	c.name = "sb-broker keep" // its messages begin with the tool's name alone
 	b.mu.Lock()
 	b.keeper = c
 	b.mu.Unlock()

@@ -174,8 +174,8 @@ func TestSecretRun(t *testing.T) {
 func TestSecretUnreadable(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ tool, does, want string }{
-		{"keeper", "fails", "sb-run: error: sb-broker: no such thing\nsb-run: error: really none\nsb-run: hint: do this first\n"},
-		{"keeper", "is-mute", "sb-broker ended: exit status 3"},
+		{"keeper", "fails", "sb-run: error: sb-broker keep: no such thing\nsb-run: error: really none\nsb-run: hint: do this first\n"},
+		{"keeper", "is-mute", "sb-broker keep ended: exit status 3"},
 		{"sb-broker", "fails", "sb-run: error: sb-broker: no such thing"},
 	} {
 		s := newStage(t)
@@ -236,7 +236,7 @@ func TestBrokerDies(t *testing.T) {
 			r.until("the new certificate", func() bool { return certificates() == 2 })
 			s.goOn()
 			r.wait().want(t, 7, "sb-run: warning: sb-broker died (signal: killed) and is started again; open connections of the sandbox to the hosts of its secrets were reset\n")
-			if why := "sb-broker ended: signal: killed"; c.victim == "keeper" && !strings.Contains(r.errs.String(), why) {
+			if why := "sb-broker keep ended: signal: killed"; c.victim == "keeper" && !strings.Contains(r.errs.String(), why) {
 				t.Errorf("it does not say %q", why)
 			}
 			if len(s.starts("keeper")) != 2 || len(s.starts("sb-gate")) != 1 {
