@@ -106,6 +106,18 @@ func TestSecretHosts(t *testing.T) {
 	}
 }
 
+// TestSecretVariable: of two secrets with one variable, the guest is given one, which is
+// said.
+func TestSecretVariable(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.config("[[binding]]\nsecret = \"mine\"\nvariable = \"OPENAI_API_KEY\"\nhosts = [\"a.example\"]\nheader = \"x-key\"\nformat = \"{}\"\n")
+	const both = "the secrets openai and mine have the same variable, OPENAI_API_KEY: the guest finds the placeholder of mine in it, and none of openai"
+	s.run("img", "--print", "--secret", "openai", "--secret", "mine").want(t, 0, both)
+	s.run("img", "--print", "--secret", "mine").want(t, 0, "!warning")
+	s.run("img", "--print", "--secret", "openai", "--secret", "mine", "-e", "OPENAI_API_KEY=x").want(t, 0, "!warning")
+}
+
 // TestSecretDenied: a secret whose host a rule denies is no sandbox.
 func TestSecretDenied(t *testing.T) {
 	t.Parallel()
