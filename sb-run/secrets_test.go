@@ -192,7 +192,7 @@ func TestSecretUnreadable(t *testing.T) {
 	} {
 		s := newStage(t)
 		s.does(c.tool, c.does)
-		s.run("img", "--secret", "anthropic", "--", "true").want(t, 125, c.want)
+		s.run("img", "--secret", "anthropic", "--", "true").want(t, 125, c.want, "!certificate")
 		if len(s.starts("sb-vm")) != 0 {
 			t.Error("a machine was started")
 		}
