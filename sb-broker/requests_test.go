@@ -201,7 +201,7 @@ func TestE4Methods(t *testing.T) {
 				continue
 			}
 			w.refuses(w.client(http2), request(m, "/", nil), 405, "http-method")
-			w.has("deny http-method " + m)
+			w.has("deny http-method " + strings.ToLower(m))
 		}
 		for _, m := range methods {
 			w.passes(w.client(http2), request(m, "/", nil))
