@@ -170,7 +170,7 @@ func TestE12Unsaid(t *testing.T) {
 				}
 			}
 		}
-		w.has(`deny echo-unreadable not said`)
+		w.has(`deny echo-unreadable not-said`)
 		for _, kind = range []string{"application/gzip", "application/octet-stream"} {
 			if got := w.ask(c, request("GET", "/", nil)); got.status != 200 || !strings.HasPrefix(got.body, "\x1f\x8b") {
 				t.Errorf("%q: %+v", kind, got)

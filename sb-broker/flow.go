@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,7 +51,13 @@ func (f *flow) touch() { f.moved.Store(time.Now().UnixNano()) }
 
 // say has the gate write a line about the flow. The error is that it was not told.
 func (f *flow) say(v audit.Verdict, why reason.Code, what string) error {
-	return f.b.wire.Say(handover.Say{ID: f.id, Verdict: v, Reason: why, What: what})
+	return f.b.wire.Say(handover.Say{ID: f.id, Verdict: v, Reason: why, What: loggable(what)})
+}
+
+// loggable is what was refused in the alphabet of the log, that of names, as far as words
+// can be: a method's capitals and a blank between words would stand there as \x50 and \x20.
+func loggable(what string) string {
+	return strings.ReplaceAll(strings.ToLower(what), " ", "-")
 }
 
 // cut ends the flow for a reason; the first one counts.

@@ -149,7 +149,8 @@ func readHeld(in *bufio.Reader) (h held, err error) {
 	kind, rest, _ := strings.Cut(strings.TrimSuffix(string(line), "\n"), " ")
 	switch kind {
 	case "error":
-		return held{why: reason.SecretUnavailable, text: rest}, nil
+		_, text, _ := strings.Cut(rest, " ") // behind the code, which is a word for programs
+		return held{why: reason.SecretUnavailable, text: text}, nil
 	case "value":
 		n, err := strconv.ParseInt(rest, 10, 32)
 		if err != nil || n < 0 {

@@ -10,7 +10,7 @@ import (
 	"sb/sb-broker/keep"
 )
 
-func main() { say.Main("sb-broker", dispatch) }
+func main() { say.Main(keep.Tool(), dispatch) }
 
 // dispatch tells the keeper, a process of its own, from the broker.
 func dispatch(args []string) error {

@@ -201,7 +201,7 @@ func TestE4Methods(t *testing.T) {
 				continue
 			}
 			w.refuses(w.client(http2), request(m, "/", nil), 405, "http-method")
-			w.has("deny http-method " + m)
+			w.has("deny http-method " + strings.ToLower(m))
 		}
 		for _, m := range methods {
 			w.passes(w.client(http2), request(m, "/", nil))
@@ -294,6 +294,26 @@ func TestE22Unavailable(t *testing.T) {
 			t.Errorf("after it was replaced the server got %q", got)
 		}
 	})
+}
+
+// What the keeper says is told without the code that it begins with.
+func TestKeeperSaysWhy(t *testing.T) {
+	near, far := pair(t, "secrets", fd.Stream)
+	k := newKeeper(near)
+	go func() {
+		asked := bufio.NewScanner(far)
+		for _, answer := range []string{"error missing secret corp: there is none\n", "value 8\nsk-12345"} {
+			asked.Scan()
+			io.WriteString(far, answer)
+		}
+	}()
+	if h := k.get(t.Context(), "corp"); h.why != reason.SecretUnavailable || h.text != "secret corp: there is none" {
+		t.Errorf("%+v", h)
+	}
+	// The control.
+	if h := k.get(t.Context(), "corp"); h.why != "" || string(h.value) != "sk-12345" {
+		t.Errorf("%+v", h)
+	}
 }
 
 // A keeper that is gone is a refusal, not a wait.

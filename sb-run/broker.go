@@ -142,6 +142,7 @@ func (s *sandbox) startKeeper(b *broker, secrets *os.File) (*child, *ctl.Conn, e
 		conn.Close()
 		return nil, nil, err
 	}
+	c.name = "sb-broker keep" // its messages begin with the tool's name alone
 	b.mu.Lock()
 	b.keeper = c
 	b.mu.Unlock()
@@ -213,6 +214,14 @@ func (b *broker) takeCertificate(r *os.File, c *child) {
 		err = checkCertificate(text)
 	}
 	if err != nil {
+		if len(text) == 0 { // most often since it has failed, and that is said by itself
+			late, cancel := context.WithTimeout(context.Background(), partEndTime)
+			defer cancel()
+			select {
+			case <-c.done:
+			case <-late.Done():
+			}
+		}
 		if !b.isStopping() && !c.ended() {
 			say.Warn("take the certificate of sb-broker: %v", err)
 			c.kill()

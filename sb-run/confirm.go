@@ -75,7 +75,7 @@ func confirm(o *options, b binding.Binding, host string) error {
 		return say.WithHint(fmt.Errorf("%s, which nobody has confirmed (%s)", pair, why),
 			"run it once on a terminal and answer yes, or name a profile or an image with --secret %s", b.Secret)
 	}
-	fmt.Fprintf(os.Stderr, "%s\n%s. Allow it? [y/N] ", say.Safe(described(b)), say.Safe(pair))
+	fmt.Fprintf(os.Stderr, "%s,\n%s. Allow it? [y/N] ", say.Safe(pair), say.Safe(described(b)))
 	line, _ := bufio.NewReader(os.Stdin).ReadString('\n')
 	if answer := strings.ToLower(strings.TrimSpace(line)); !slices.Contains([]string{"y", "yes"}, answer) {
 		return fmt.Errorf("%s, which was not allowed", pair)

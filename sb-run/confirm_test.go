@@ -47,7 +47,7 @@ func TestSecretOfFile(t *testing.T) {
 	if len(s.starts("keeper")) != 0 {
 		t.Error("a keeper was started")
 	}
-	answer("y").want(t, 0)
+	answer("y").want(t, 0, asks+",\nin x-api-key as \"{}\", not paths /v1/organizations. Allow it? [y/N] ")
 	got := s.run("my.toml", "--no-input")
 	got.want(t, 0, "!asks for")
 	if !strings.HasPrefix(got.stdout, "sk-ant-api03-") || strings.TrimSpace(got.stdout) == old {

@@ -106,6 +106,18 @@ func TestSecretHosts(t *testing.T) {
 	}
 }
 
+// TestSecretVariable: of two secrets with one variable, the guest is given one, which is
+// said.
+func TestSecretVariable(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.config("[[binding]]\nsecret = \"mine\"\nvariable = \"OPENAI_API_KEY\"\nhosts = [\"a.example\"]\nheader = \"x-key\"\nformat = \"{}\"\n")
+	const both = "the secrets openai and mine have the same variable, OPENAI_API_KEY: the guest finds the placeholder of mine in it, and none of openai"
+	s.run("img", "--print", "--secret", "openai", "--secret", "mine").want(t, 0, both)
+	s.run("img", "--print", "--secret", "mine").want(t, 0, "!warning")
+	s.run("img", "--print", "--secret", "openai", "--secret", "mine", "-e", "OPENAI_API_KEY=x").want(t, 0, "!warning")
+}
+
 // TestSecretDenied: a secret whose host a rule denies is no sandbox.
 func TestSecretDenied(t *testing.T) {
 	t.Parallel()
@@ -174,13 +186,13 @@ func TestSecretRun(t *testing.T) {
 func TestSecretUnreadable(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ tool, does, want string }{
-		{"keeper", "fails", "sb-run: error: sb-broker: no such thing\nsb-run: error: really none\nsb-run: hint: do this first\n"},
-		{"keeper", "is-mute", "sb-broker ended: exit status 3"},
+		{"keeper", "fails", "sb-run: error: sb-broker keep: no such thing\nsb-run: error: really none\nsb-run: hint: do this first\n"},
+		{"keeper", "is-mute", "sb-broker keep ended: exit status 3"},
 		{"sb-broker", "fails", "sb-run: error: sb-broker: no such thing"},
 	} {
 		s := newStage(t)
 		s.does(c.tool, c.does)
-		s.run("img", "--secret", "anthropic", "--", "true").want(t, 125, c.want)
+		s.run("img", "--secret", "anthropic", "--", "true").want(t, 125, c.want, "!certificate")
 		if len(s.starts("sb-vm")) != 0 {
 			t.Error("a machine was started")
 		}
@@ -236,7 +248,7 @@ func TestBrokerDies(t *testing.T) {
 			r.until("the new certificate", func() bool { return certificates() == 2 })
 			s.goOn()
 			r.wait().want(t, 7, "sb-run: warning: sb-broker died (signal: killed) and is started again; open connections of the sandbox to the hosts of its secrets were reset\n")
-			if why := "sb-broker ended: signal: killed"; c.victim == "keeper" && !strings.Contains(r.errs.String(), why) {
+			if why := "sb-broker keep ended: signal: killed"; c.victim == "keeper" && !strings.Contains(r.errs.String(), why) {
 				t.Errorf("it does not say %q", why)
 			}
 			if len(s.starts("keeper")) != 2 || len(s.starts("sb-gate")) != 1 {

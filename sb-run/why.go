@@ -174,7 +174,7 @@ func (r *refusals) list() []total {
 }
 
 // writeWhy writes the lines of the end of a run, and below them what their
-// reasons mean, each once.
+// reasons mean, each once, and what can be done where no rule is of use.
 func writeWhy(to io.Writer, all []total, asJSON bool) error {
 	out := bufio.NewWriter(to)
 	if asJSON {
@@ -184,14 +184,19 @@ func writeWhy(to io.Writer, all []total, asJSON bool) error {
 		}
 		return out.Flush()
 	}
-	told := map[reason.Code]bool{}
+	told, helped := map[reason.Code]bool{}, map[reason.Code]bool{}
 	for _, t := range all {
 		fmt.Fprintln(out, t)
+		helped[t.why] = helped[t.why] || t.suggest() != ""
 	}
 	for _, t := range all {
 		if e, ok := reason.Explain(t.why); ok && !told[t.why] {
 			told[t.why] = true
-			fmt.Fprintf(out, "%s: %s\n", t.why, strings.TrimSpace(e.What))
+			text := e.What
+			if !helped[t.why] { // no line above has a rule that would allow it
+				text += " " + e.Fix
+			}
+			fmt.Fprintf(out, "%s: %s\n", t.why, strings.TrimSpace(text))
 		}
 	}
 	return out.Flush()
@@ -205,10 +210,15 @@ type whyLine struct {
 	Address string `json:"address,omitempty"`
 	Reason  string `json:"reason"`
 	What    string `json:"what,omitempty"`  // the reason as a sentence
+	Fix     string `json:"fix,omitempty"`   // what else can be done, where no rule is of use
 	Allow   string `json:"allow,omitempty"` // the rule that would allow it
 }
 
 func (t total) json() whyLine {
 	e, _ := reason.Explain(t.why)
-	return whyLine{t.n, string(t.gate), t.name, t.address, string(t.why), e.What, t.suggest()}
+	allow := t.suggest()
+	if allow != "" {
+		e.Fix = ""
+	}
+	return whyLine{t.n, string(t.gate), t.name, t.address, string(t.why), e.What, e.Fix, allow}
 }

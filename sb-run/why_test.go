@@ -50,6 +50,17 @@ func TestWhy(t *testing.T) {
 	if got.stdout != "" {
 		t.Errorf("%q", got.stdout)
 	}
+	// Where no rule is of use, what else can be done is told.
+	put("own-1.log", "2026-08-26T06:21:28.110Z deny broker a.example 192.0.2.1:443 upstream-unverified -\n")
+	if got := s.run("why", "own-1"); got.code != 0 || !strings.Contains(got.stdout, `roots = ["/path/ca.pem"] under [broker].`) {
+		t.Errorf("%d, %q", got.code, got.stdout)
+	}
+	if got := s.run("why", "own-1", "--json"); got.code != 0 || !strings.Contains(got.stdout, `"fix":"If the server is one of your own`) {
+		t.Errorf("%d, %q", got.code, got.stdout)
+	}
+	if got := s.run("why", "x-1"); strings.Contains(got.stdout, "--allow NAME") {
+		t.Errorf("%q", got.stdout)
+	}
 	s.run("why", "absent-1").want(t, 125, "no such sandbox")
 	s.run("why", "../x").want(t, 125, "no name of a sandbox")
 	s.run("why", "x-1", "x-2").want(t, 125, "one word too many")

@@ -194,7 +194,8 @@ func TestFind(t *testing.T) {
 		}
 	}
 	for word, why := range map[string]string{"unknown": "where unknown goes is not known", "npm": "npm has no host of its own", "A": "is no name of a secret", "a@": "there is no name", "a@*.example": "'*'", "a@1.2.3.4": "number", "": "it has no name: write", "@a.example": "it has no name: write",
-		"openai:o/r": "openai has no parts", "github:o": "is no repository", "github:o/r.git": "is no repository", "github:o/r/x": "is no repository", "github:o/..": "is no repository", "github:/r": "is no repository", "github:o/": "is no repository", "github:o/r?x": "is no repository", "github:o/%2e": "is no repository", "github:": "is no repository"} {
+		"openai:o/r": "openai has no parts", "openai:o/r@a.example": "openai has no parts", "github:o/r@a.example": "is no repository",
+		"corp@a.example:8443": "without a scheme, a port or a path", "corp@https://a.example/": "without a scheme, a port or a path", "corp@192.0.2.1": "the name of a host alone", "github:o": "is no repository", "github:o/r.git": "is no repository", "github:o/r/x": "is no repository", "github:o/..": "is no repository", "github:/r": "is no repository", "github:o/": "is no repository", "github:o/r?x": "is no repository", "github:o/%2e": "is no repository", "github:": "is no repository"} {
 		if _, err := s.Find(word, own); err == nil || !strings.Contains(err.Error(), why) {
 			t.Errorf("%q: %v, want %s", word, err, why)
 		}

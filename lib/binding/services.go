@@ -46,8 +46,8 @@ func (s *Services) Find(word string, own []Binding) ([]Binding, error) {
 	if name == "" {
 		return nil, fmt.Errorf("it has no name: write the one that it is kept under, perhaps with a host, as %s or NAME@HOST", s.names()[0])
 	}
-	if name, scope, ok := strings.Cut(word, ":"); ok {
-		return s.scoped(name, scope)
+	if part, _, ok := strings.Cut(name, ":"); ok {
+		return s.scoped(part, word[len(part)+1:])
 	}
 	if !ValidSecret(name) {
 		return nil, fmt.Errorf("%q is no name of a secret: lower-case letters, digits, -, _ and ., at most %d", name, MaxName)
@@ -56,7 +56,7 @@ func (s *Services) Find(word string, own []Binding) ([]Binding, error) {
 	if atHost {
 		n, err := rule.ParseName(host)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%w; behind the @ is the name of a host alone, without a scheme, a port or a path: it holds for every port", err)
 		}
 		return atOnly(name, n.String(), found)
 	}

@@ -114,6 +114,8 @@ func (s *Source) check() error {
 		return fmt.Errorf("%s: one word follows, no more and no less", s.Kind)
 	case s.Kind == "env" && !IsVariable(s.Words[0]):
 		return errors.New("env: a name of a variable follows")
+	case s.Kind == "file" && !filepath.IsAbs(s.Words[0]) && !strings.HasPrefix(s.Words[0], "~/"):
+		return errors.New("file: an absolute path follows, or one below ~/: what is read must not depend on where sb-run is called")
 	case s.Kind == "fd" && s.FD() < 0:
 		return errors.New("fd: the number of a descriptor follows, between 3 and 255")
 	}

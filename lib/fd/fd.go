@@ -6,6 +6,7 @@
 package fd
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -54,6 +55,13 @@ func Pair(name string, kind Kind) (near, far *os.File, err error) {
 	return os.NewFile(uintptr(p[0]), name), os.NewFile(uintptr(p[1]), name), nil
 }
 
+// The errors of Take about a descriptor that the parent left none at: there is nothing,
+// or something that was taken before or that this process opened itself.
+var (
+	ErrNotOpen = errors.New("is not open")
+	ErrInUse   = errors.New("is in use by another flag or by this process")
+)
+
 // Take claims descriptor n, which the parent passed under the flag --name, and
 // checks that it is what the tool needs. From then on the tool owns it, and a
 // child does not inherit it.
@@ -65,7 +73,7 @@ func Take(name string, n int, kind Kind) (*os.File, error) {
 		return nil, fmt.Errorf("take %s: descriptor %d %w", name, n, err)
 	}
 	if flags, err := unix.FcntlInt(uintptr(n), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC != 0 {
-		return nil, fmt.Errorf("take %s: descriptor %d is in use by another flag or by this process", name, n)
+		return nil, fmt.Errorf("take %s: descriptor %d %w", name, n, ErrInUse)
 	}
 	unix.CloseOnExec(n)
 	if kind == Dgram || kind == Stream {
@@ -80,7 +88,7 @@ func Take(name string, n int, kind Kind) (*os.File, error) {
 func check(n int, kind Kind) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(n, &st); err != nil {
-		return fmt.Errorf("is not open")
+		return ErrNotOpen
 	}
 	isSock := st.Mode&unix.S_IFMT == unix.S_IFSOCK
 	typ := 0

@@ -16,10 +16,10 @@ func Roots(files []string) (*x509.CertPool, error) {
 	for _, f := range files {
 		text, err := os.ReadFile(f)
 		if err != nil {
-			return nil, fmt.Errorf("read certificate authorities: %w", err)
+			return nil, fmt.Errorf("read certificate authorities (broker.roots or --roots): %w", err)
 		}
 		if !pool.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("read certificate authorities: %s holds no certificate in PEM", f)
+			return nil, fmt.Errorf("read certificate authorities (broker.roots or --roots): %s holds no certificate in PEM", f)
 		}
 	}
 	return pool, nil

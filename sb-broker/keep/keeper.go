@@ -64,6 +64,15 @@ func command() string {
 	return "sb-broker keep"
 }
 
+// Tool is the tool that the user called, which messages are said to be from.
+func Tool() string {
+	if command() == binding.SecretVerb {
+		tool, _, _ := strings.Cut(binding.SecretVerb, " ")
+		return tool
+	}
+	return "sb-broker"
+}
+
 // keeper reads secrets from where they are.
 type keeper struct {
 	settings binding.Settings

@@ -14,8 +14,10 @@ import (
 	"time"
 
 	"sb/lib/binding"
+	"sb/lib/say"
 
 	"github.com/zalando/go-keyring"
+	"golang.org/x/sys/unix"
 )
 
 // testKeeper is a keeper with a store of its own, without a keychain and sign-ins.
@@ -89,6 +91,36 @@ func TestSources(t *testing.T) {
 	wantFault(t, k, "words", "failed", "sh: exit status 3: the vault is sealed")
 	wantFault(t, k, "none", "failed", "executable file not found")
 	wantFault(t, k, "nowhere", "missing", "there is none")
+}
+
+// TestNotGiven: a descriptor that this process opened itself was not given by the user.
+func TestNotGiven(t *testing.T) {
+	k := testKeeper(t)
+	own, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Close()
+	given, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.WriteString("of-a-descriptor")
+	w.Close()
+	n, err := unix.Dup(int(given.Fd())) // as one that was inherited
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.source(t, "own", fmt.Sprintf("fd:%d", own.Fd()))
+	k.source(t, "given", fmt.Sprintf("fd:%d", n))
+	want := fmt.Sprintf("secret own (fd:%d): descriptor %d is not open", own.Fd(), own.Fd())
+	if err := k.takeGiven(nil, []string{"own"}); err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	if err := k.takeGiven(nil, []string{"given"}); err != nil {
+		t.Error(err)
+	}
+	wantRead(t, k, "given", "of-a-descriptor")
 }
 
 // TestHangingCommand: a command that does not end is ended with all that it
@@ -190,6 +222,10 @@ func TestKeychain(t *testing.T) {
 	for text, code := range map[string]string{"failed to unlock correct collection '/x'": "locked", "The name org.freedesktop.secrets was not provided by any .service files": "failed", "broken pipe": "failed"} {
 		k.keys.load = func(_, _ string) (string, error) { return "", errors.New(text) }
 		wantFault(t, k, "a", code, "keychain")
+		var told *say.Error
+		if _, _, err := k.read(ctx, "a"); !errors.As(err, &told) || len(told.Hints) != 1 {
+			t.Errorf("%v: nothing is said of what to do", err)
+		}
 	}
 	k.keys.load = load
 	kept["a"] = "number-two"

@@ -33,6 +33,9 @@ type keychain struct {
 
 var errNoKeychain = errors.New("this session has no keychain")
 
+// noKeychain is what can be done then.
+const noKeychain = "call it in a session that has one (gnome-keyring, KWallet), or keep the secret in a file: kind = \"file\" under [store] of config.toml, and sb-run secret set"
+
 func systemKeychain() keychain {
 	return keychain{keychainThere, keyring.Get, keyring.Set, keyring.Delete, keychainTime}
 }
@@ -69,7 +72,7 @@ func (c keychain) remove(ctx context.Context, name string) error {
 // ask does something with the keychain, and words its errors.
 func (c keychain) ask(ctx context.Context, do func() ([]byte, error)) ([]byte, error) {
 	if err := c.there(); err != nil {
-		return nil, fault{"failed", err}
+		return nil, say.WithHint(fault{"failed", err}, noKeychain)
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.limit)
 	defer cancel()
@@ -89,7 +92,7 @@ func (c keychain) ask(ctx context.Context, do func() ([]byte, error)) ([]byte, e
 	case strings.Contains(text, "unlock"):
 		return nil, say.WithHint(fault{"locked", errors.New("the keychain is locked")}, "unlock it and try again")
 	case strings.Contains(text, "ServiceUnknown"), strings.Contains(text, "not provided by any .service files"):
-		return nil, fault{"failed", errNoKeychain}
+		return nil, say.WithHint(fault{"failed", errNoKeychain}, noKeychain)
 	}
-	return nil, fault{"failed", fmt.Errorf("the keychain: %w", err)}
+	return nil, say.WithHint(fault{"failed", fmt.Errorf("the keychain: %w", err)}, noKeychain)
 }

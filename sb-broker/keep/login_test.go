@@ -138,7 +138,7 @@ func TestLoginRoots(t *testing.T) {
 		case roots == nil:
 			wantFault(t, k, "claude", "expired", "certificate signed by unknown authority")
 		case roots[0] != file:
-			wantFault(t, k, "claude", "expired", "read certificate authorities")
+			wantFault(t, k, "claude", "expired", "read certificate authorities (broker.roots or --roots): ")
 		default:
 			wantRead(t, k, "claude", "sk-ant-oat01-new")
 		}

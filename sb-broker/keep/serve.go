@@ -91,31 +91,41 @@ func (k *keeper) takeGiven(words, names []string) error {
 		}
 		at[n] = m
 	}
-	needed := []binding.Source{k.settings.Store.Key}
+	if err := k.takeOne("the store's key", k.settings.Store.Key, at); err != nil {
+		return err
+	}
 	for _, name := range names {
-		needed = append(needed, k.settings.Sources[name])
+		if err := k.takeOne("secret "+name, k.settings.Sources[name], at); err != nil {
+			return err
+		}
 	}
-	for _, s := range needed {
-		n := s.FD()
-		if n < 0 || k.given[n] != nil {
-			continue
-		}
-		m, ok := at[n]
-		if !ok {
-			m = n
-		}
-		f, err := fd.Take(s.String(), m, fd.Input)
-		if err != nil {
-			return say.WithHint(err, "give it: sb-run … %d<FILE", n)
-		}
-		f.Seek(0, io.SeekStart) // a file may have been read by the keeper before this one
-		value, err := io.ReadAll(io.LimitReader(f, most))
-		f.Close()
-		if err != nil {
-			return fmt.Errorf("read %s: %w", s, err)
-		}
-		k.given[n] = value
+	return nil
+}
+
+// takeOne reads the descriptor that is the source of what, if one is.
+func (k *keeper) takeOne(what string, s binding.Source, at map[int]int) error {
+	n := s.FD()
+	if n < 0 || k.given[n] != nil {
+		return nil
 	}
+	m, ok := at[n]
+	if !ok {
+		m = n
+	}
+	f, err := fd.Take(s.String(), m, fd.Input)
+	if errors.Is(err, fd.ErrNotOpen) || errors.Is(err, fd.ErrInUse) { // by our own runtime: it was not open before
+		err = fmt.Errorf("descriptor %d is not open", n)
+	}
+	if err != nil {
+		return say.WithHint(fmt.Errorf("%s (%s): %w", what, s, err), "give it: sb-run … %d<FILE", n)
+	}
+	f.Seek(0, io.SeekStart) // a file may have been read by the keeper before this one
+	value, err := io.ReadAll(io.LimitReader(f, most))
+	f.Close()
+	if err != nil {
+		return fmt.Errorf("%s (%s): %w", what, s, err)
+	}
+	k.given[n] = value
 	return nil
 }
 

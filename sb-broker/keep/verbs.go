@@ -159,9 +159,13 @@ func orNone(list []string) string {
 
 func show(entries []entry, asJSON bool, row func(entry) []string) error {
 	if asJSON {
-		enc := json.NewEncoder(os.Stdout)
-		enc.SetIndent("", "  ")
-		return enc.Encode(entries)
+		lines := json.NewEncoder(os.Stdout)
+		for _, e := range entries {
+			if err := lines.Encode(e); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	for _, e := range entries {
