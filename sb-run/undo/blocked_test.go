@@ -126,6 +126,13 @@ func blocks(t *testing.T, dir string) (n int64) {
 // the record can be read.
 func TestManyAttributes(t *testing.T) {
 	s, tree := stage(t)
+	// In memory there is room for many, if the kernel has any there (Linux 6.6).
+	if shm, err := os.MkdirTemp("/dev/shm", "undo-"); err == nil {
+		t.Cleanup(func() { os.RemoveAll(shm) })
+		if unix.Setxattr(shm, "user.a", nil, 0) == nil {
+			tree = shm
+		}
+	}
 	write(t, tree+"/few", "x")
 	write(t, tree+"/many", "x")
 	must(t, unix.Setxattr(tree+"/few", "user.a", []byte("x"), 0))
