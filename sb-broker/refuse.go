@@ -15,7 +15,7 @@ import (
 // refuse answers in the server's place.
 func (f *flow) refuse(w http.ResponseWriter, r *http.Request, no refused) {
 	f.say(audit.Deny, no.why, no.what)
-	answerRefusal(w, r, no)
+	f.answerRefusal(w, r, no)
 }
 
 // statusOf is the status of a refusal.
@@ -36,8 +36,12 @@ func statusOf(why reason.Code) int {
 }
 
 // answerRefusal says why, in the form in which the client's programs show it: those
-// of an API read a message in JSON.
-func answerRefusal(w http.ResponseWriter, r *http.Request, no refused) {
+// of an API read a message in JSON. The next request of HTTP/1 would stand behind a
+// body that nobody has read, so the client is told to make it elsewhere.
+func (f *flow) answerRefusal(w http.ResponseWriter, r *http.Request, no refused) {
+	if f.requests != nil && r.Body != nil && r.Body != http.NoBody {
+		w.Header().Set("Connection", "close")
+	}
 	e, _ := reason.Explain(no.why)
 	text := fmt.Sprintf("sb: refused: %s", no.why)
 	if no.what != "" {
@@ -77,7 +81,7 @@ func (f *flow) fail(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case ended == reason.HTTPFraming || ended == reason.HTTPMalformed: // of its body
 		w.Header().Set("Connection", "close")
-		answerRefusal(w, r, refused{why: ended})
+		f.answerRefusal(w, r, refused{why: ended})
 		return
 	case ended == "" && r.Context().Err() == nil:
 		f.say(audit.Note, reason.UpstreamFailed, "")

@@ -24,7 +24,7 @@ func (f *flow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if f.leaving() {
 		f.retire()
-		answerRefusal(w, r, refused{why: reason.UpstreamFailed})
+		f.answerRefusal(w, r, refused{why: reason.UpstreamFailed})
 		return
 	}
 	p, no := f.site.judge(r, f.port)
@@ -44,9 +44,6 @@ func (f *flow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer leave()
 	}
 	if no.why != "" {
-		if f.requests != nil && r.Body != http.NoBody {
-			w.Header().Set("Connection", "close") // behind a body that nobody reads
-		}
 		f.refuse(w, r, no)
 		return
 	}

@@ -161,6 +161,10 @@ func TestE14MethodInForm(t *testing.T) {
 			if res.Body.Close(); strings.Contains(string(got), `"_method"`) {
 				t.Error("the server got another method behind a long text")
 			}
+			// It is not for another request, of which it would be the end.
+			if res.StatusCode != 403 || !http2 && !res.Close {
+				t.Errorf("status %d, the connection stays: %v", res.StatusCode, !res.Close)
+			}
 		}
 		w.has("deny method-override form")
 		w.has("deny method-override query")
