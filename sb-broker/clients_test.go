@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net"
@@ -110,6 +111,8 @@ func TestGit(t *testing.T) {
 		if user != "x-access-token" || token != secret {
 			t.Errorf("the server got %s:%s", user, token)
 		}
+		body, _ := io.ReadAll(r.Body) // net/http/cgi takes no chunks
+		r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
 		h.ServeHTTP(rw, r)
 	}, b)
 	port, ca := w.door()
@@ -141,7 +144,10 @@ func TestGit(t *testing.T) {
 	f.Close()
 	do(a, "add", "big")
 	do(a, "commit", "-q", "-m", "big")
-	do(a, "push", "-q", "origin", "HEAD:main")
+	// In chunks by HTTP/1.1 and with a length by HTTP/2: git before 2.44 asks itself for
+	// more after the end of chunks if libcurl does, as it may by HTTP/2, and hangs.
+	do(a, "-c", "http.version=HTTP/1.1", "push", "-q", "origin", "HEAD:main")
+	do(a, "-c", "http.postBuffer=8388608", "push", "-q", "origin", "HEAD:other")
 	do(dir, "clone", "-q", url+"/own/one.git", "b")
 	do(filepath.Join(dir, "b"), "fetch", "-q")
 	if output(t, a, "git", "rev-parse", "HEAD") != output(t, filepath.Join(dir, "b"), "git", "rev-parse", "HEAD") {

@@ -233,7 +233,11 @@ func TestBroker(t *testing.T) {
 				}
 			}
 			c.CloseIdleConnections()
-			s.has("close tcp api.example " + w.at.String() + " done -")
+			ended := "done"
+			if protocol == "h2" {
+				ended = "*" // the client may have the last frames unread, which resets it
+			}
+			s.has("close tcp api.example " + w.at.String() + " " + ended + " -")
 			s.hasN(2, "note broker api.example "+w.at.String()+" credential-used key")
 			s.hasN(2, "note broker api.example "+w.at.String()+" secret-echo -")
 			if got.keys[0] != realKey || got.keys[1] != realKey {

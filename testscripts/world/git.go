@@ -1,6 +1,8 @@
 package world
 
 import (
+	"bytes"
+	"io"
 	"net/http"
 	"net/http/cgi"
 	"os/exec"
@@ -50,6 +52,12 @@ func git(w http.ResponseWriter, r *http.Request) bool {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return true
 	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 64<<20)) // net/http/cgi takes no chunks
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return true
+	}
+	r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
 	h.ServeHTTP(w, r)
 	return true
 }
