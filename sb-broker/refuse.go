@@ -80,7 +80,6 @@ func (f *flow) fail(w http.ResponseWriter, r *http.Request, err error) {
 	f.mu.Unlock()
 	switch {
 	case ended == reason.HTTPFraming || ended == reason.HTTPMalformed: // of its body
-		w.Header().Set("Connection", "close")
 		f.answerRefusal(w, r, refused{why: ended})
 		return
 	case ended == "" && r.Context().Err() == nil:
