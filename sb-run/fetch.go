@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"text/tabwriter"
@@ -43,21 +42,15 @@ func fetchWork(args []string) error {
 	if err != nil {
 		return e.instead(err)
 	}
-	writeImported(os.Stdout, done)
+	for _, b := range done {
+		fmt.Println(b.ID, b.Ref)
+	}
 	tree := to
 	if filepath.Base(to) == ".git" {
 		tree = filepath.Dir(to)
 	}
 	say.Note("it is in %s now; nothing is checked out or merged", tree)
 	return nil
-}
-
-// writeImported lists branches. The guest named them, and git forbids no control
-// character beyond ASCII in a name.
-func writeImported(to io.Writer, done []work.Imported) {
-	for _, b := range done {
-		fmt.Fprintf(to, "%s %s\n", b.ID, say.Safe(b.Ref))
-	}
 }
 
 func listWork(dir work.Dir, asJSON bool) error {

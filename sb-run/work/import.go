@@ -8,13 +8,15 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"sb/lib/say"
 )
 
 // Imported is a branch that came into the user's repository.
 type Imported struct {
-	Ref string // refs/remotes/sb/NAME/BRANCH
+	Ref string // refs/remotes/sb/NAME/BRANCH, safe to print
 	ID  string
 }
 
@@ -34,10 +36,10 @@ func (d Dir) Import(ctx context.Context, name, only string) (to string, done []I
 	}
 	var names []string
 	for _, b := range all {
-		names = append(names, b.name)
+		names = append(names, shownName(b.name))
 	}
 	if only != "" {
-		i := slices.Index(names, only)
+		i := slices.IndexFunc(all, func(b branch) bool { return only == b.name || only == shownName(b.name) })
 		if i < 0 {
 			return "", nil, fmt.Errorf("the work of %s has no branch %s (there is: %s)", name, only, strings.Join(names, ", "))
 		}
@@ -48,7 +50,7 @@ func (d Dir) Import(ctx context.Context, name, only string) (to string, done []I
 	}
 	var orders strings.Builder
 	for _, b := range all {
-		done = append(done, Imported{"refs/remotes/sb/" + name + "/" + b.name, b.id})
+		done = append(done, Imported{"refs/remotes/sb/" + name + "/" + shownName(b.name), b.id})
 		fmt.Fprintf(&orders, "update %s %s\n", done[len(done)-1].Ref, b.id)
 	}
 	cmd := command(ctx, to, "-c", "core.hooksPath=/dev/null", "update-ref", "--stdin")
@@ -56,6 +58,25 @@ func (d Dir) Import(ctx context.Context, name, only string) (to string, done []I
 		return "", nil, fmt.Errorf("name the branches in %s: %w", to, err)
 	}
 	return to, done, nil
+}
+
+// shownName is the name of a branch in the user's repository. git forbids no control
+// character beyond ASCII in a name, and programs that list names write them as they are:
+// what could act on a terminal or reorder a line stands there as in a URL (%C2%9B).
+func shownName(branch string) string {
+	var b strings.Builder
+	for rest := branch; rest != ""; {
+		r, n := utf8.DecodeRuneInString(rest)
+		if unicode.IsPrint(r) && (r != utf8.RuneError || n > 1) {
+			b.WriteString(rest[:n])
+		} else {
+			for _, c := range []byte(rest[:n]) {
+				fmt.Fprintf(&b, "%%%02X", c)
+			}
+		}
+		rest = rest[n:]
+	}
+	return b.String()
 }
 
 // objects puts what the branches need into the user's repository. The configuration is

@@ -139,12 +139,16 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// TestOddNames: what git takes for a branch's name is kept and brought, with all others.
+// TestOddNames: what git takes for a branch's name is kept and brought, with all others,
+// and acts on no terminal.
 func TestOddNames(t *testing.T) {
 	l := newLab(t)
 	mine := commit(t, l.guest, "b", "in the guest")
-	odd := []string{"a\u00a0b", "a\u2003b\u0085c", "\u009b2J\u202e", "\"quoted\"", "$(x)", "HEAD", "refs/heads/main", "@"}
-	for _, name := range odd {
+	odd := map[string]string{ // as the guest wrote it: as it stands in the user's repository
+		"a\u00a0b": "a%C2%A0b", "a\u2003b\u0085c": "a%E2%80%83b%C2%85c", "\u009b2J\u202e": "%C2%9B2J%E2%80%AE", "\xff\xfe": "%FF%FE",
+		"caf\u00e9\u65e5": "caf\u00e9\u65e5", "100%": "100%", "\"quoted\"": "\"quoted\"", "$(x)": "$(x)", "HEAD": "HEAD", "refs/heads/main": "refs/heads/main", "@": "@",
+	}
+	for name := range odd {
 		userGit(t, l.guest, "update-ref", "refs/heads/"+name, mine)
 	}
 	if n, err := l.keep("run-1", l.upload()); n != len(odd)+1 || err != nil {
@@ -154,7 +158,13 @@ func TestOddNames(t *testing.T) {
 	if _, got, err := l.dir.Import(context.Background(), "run-1", ""); err != nil || len(got) != len(odd)+1 {
 		t.Fatalf("%v %v", got, err)
 	}
-	for _, name := range append(odd, "main") {
+	for _, asked := range []string{"\u009b2J\u202e", "%C2%9B2J%E2%80%AE"} {
+		if _, got, err := l.dir.Import(context.Background(), "run-1", asked); err != nil || len(got) != 1 || got[0].Ref != "refs/remotes/sb/run-1/%C2%9B2J%E2%80%AE" {
+			t.Errorf("%q alone: %v %v", asked, got, err)
+		}
+	}
+	odd["main"] = "main"
+	for _, name := range odd {
 		if id := userGit(t, l.host, "rev-parse", "--verify", "refs/remotes/sb/run-1/"+name); id != mine {
 			t.Errorf("%q is %s, want %s", name, id, mine)
 		}
