@@ -13,7 +13,7 @@ import (
 	"sb/sb-run/repo"
 )
 
-// runTarget runs a sandbox: plan, start, command, end.
+// runTarget runs a sandbox, or prints what it would be.
 func runTarget(args []string) error {
 	o, err := parseOptions(args)
 	if err != nil {
@@ -47,6 +47,11 @@ func runTarget(args []string) error {
 		say.Note("no rule allows anything: this sandbox reaches nothing (--allow HOST opens a host)")
 	}
 	defer stop()
+	return runPlan(e, plan, o, c)
+}
+
+// runPlan has what the plan needs made or fetched, and runs it.
+func runPlan(e *ending, plan *plan, o *options, c *config) error {
 	if err := plan.complete(e, o.target); err != nil {
 		return e.instead(err)
 	}
