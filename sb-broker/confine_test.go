@@ -5,7 +5,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -18,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"sb/lib/confine/confinetest"
 	"sb/lib/fd"
 	"sb/lib/handover"
 	"sb/lib/manifest"
@@ -43,7 +43,6 @@ func TestMain(m *testing.M) {
 }
 
 func confinedMain() int {
-	file, addr := os.Getenv("SB_BROKER_TEST_FILE"), os.Getenv("SB_BROKER_TEST_ADDR")
 	near, far, err := fd.Pair("x", fd.Dgram)
 	if err != nil {
 		fmt.Println(err)
@@ -64,34 +63,17 @@ func confinedMain() int {
 		_, err = w.Next()
 		return err
 	}
-	try := func(when string) {
-		f, err := os.Open(file)
-		if err == nil {
-			f.Close()
-		}
-		fmt.Println(when, "open:", reasonOf(err))
-		fmt.Println(when, "write:", reasonOf(os.WriteFile(file+".new", nil, 0o600)))
-		fmt.Println(when, "exec:", reasonOf(exec.Command("/bin/true").Run()))
-		c, err := net.Dial("tcp", addr)
-		if err == nil {
-			c.Close()
-		}
-		fmt.Println(when, "dial:", reasonOf(err))
-		_, err = net.Listen("tcp", "127.0.0.1:0")
-		fmt.Println(when, "listen:", reasonOf(err))
-		fmt.Println(when, "hand:", reasonOf(hands()))
+	listens := func() error { _, err := net.Listen("tcp", "127.0.0.1:0"); return err }
+	dumps := func() error {
 		var lim unix.Rlimit
 		unix.Getrlimit(unix.RLIMIT_CORE, &lim)
-		dumps, _ := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
-		fmt.Println(when, "core:", lim.Max, dumps)
+		if can, _ := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0); can == 0 && lim.Max == 0 {
+			return os.ErrPermission
+		}
+		return nil
 	}
-	try("before")
-	if err := confineSelf(); err != nil {
-		fmt.Println(err)
-		return 1
-	}
-	try("after")
-	return 0
+	return confinetest.Main(confineSelf, append(confinetest.Usual(),
+		confinetest.Probe{Name: "listen", Try: listens}, confinetest.Probe{Name: "hand", Try: hands}, confinetest.Probe{Name: "core", Try: dumps})...)
 }
 
 func dup(f *os.File) *os.File {
@@ -102,52 +84,10 @@ func dup(f *os.File) *os.File {
 	return d
 }
 
-func reasonOf(err error) string {
-	switch {
-	case err == nil:
-		return "yes"
-	case errors.Is(err, os.ErrPermission), errors.Is(err, syscall.EPERM):
-		return "refused"
-	}
-	return err.Error()
-}
-
 // TestConfined: once it serves, the broker opens no file, makes no socket, starts no
 // program and leaves no core file; what it is handed goes on working.
 func TestConfined(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	file := filepath.Join(t.TempDir(), "secret")
-	if err := os.WriteFile(file, []byte("x"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), inTest+"=confined", "SB_BROKER_TEST_FILE="+file, "SB_BROKER_TEST_ADDR="+ln.Addr().String())
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%v\n%s%s", err, out, stderr.String())
-	}
-	for _, what := range []string{"open", "write", "exec", "dial", "listen", "hand"} {
-		if !strings.Contains(string(out), "before "+what+": yes\n") {
-			t.Errorf("before it is confined, %s does not work", what)
-		}
-	}
-	if stderr.Len() > 0 {
-		t.Logf("this kernel lacks something, so only the rest is looked at: %s", stderr.String())
-	}
-	for _, line := range []string{"open: refused", "write: refused", "exec: refused", "dial: refused", "listen: refused", "hand: yes", "core: 0 0"} {
-		if stderr.Len() == 0 && !strings.Contains(string(out), "after "+line+"\n") {
-			t.Errorf("after it was confined, not %q", line)
-		}
-	}
-	if t.Failed() {
-		t.Logf("%s", out)
-	}
+	confinetest.Run(t, inTest+"=confined", "open: refused", "write: refused", "exec: refused", "tcp: refused", "listen: refused", "hand: yes", "core: refused")
 }
 
 // process is a broker in a process of its own, started as sb-run does.
