@@ -92,54 +92,28 @@ func (s *sandbox) startBroker(e *ending, b *broker) (*child, *ctl.Conn, error) {
 
 // startBehind starts the broker of a keeper that is ready.
 func (s *sandbox) startBehind(b *broker, secrets *os.File) (*child, *ctl.Conn, error) {
-	far, conn, err := newControl()
-	if err != nil {
-		return nil, nil, err
-	}
-	defer far.Close()
-	r, w, err := os.Pipe()
-	if err != nil {
-		conn.Close()
-		return nil, nil, fmt.Errorf("start sb-broker: %w", err)
-	}
-	defer w.Close()
 	cmd := exec.Command(s.tools["sb-broker"], "--manifest", s.dir.file("sandbox.toml"))
 	for _, file := range s.plan.roots {
 		cmd.Args = append(cmd.Args, "--roots", homePath(file))
 	}
-	c, err := start("sb-broker", cmd, s.leash.far, wire{"broker", b.wire.far}, wire{"secrets", secrets}, wire{"ca-out", w}, wire{"ctl", far})
+	c, conn, certificate, err := s.startSaying(cmd, "ca-out", wire{"broker", b.wire.far}, wire{"secrets", secrets})
 	if err != nil {
-		r.Close()
-		conn.Close()
 		return nil, nil, err
 	}
-	go b.takeCertificate(r, c)
+	go b.takeCertificate(certificate, c)
 	return c, conn, nil
 }
 
 // startKeeper starts a keeper, which is not ready yet.
 func (s *sandbox) startKeeper(b *broker, secrets *os.File) (*child, *ctl.Conn, error) {
-	far, conn, err := newControl()
-	if err != nil {
-		return nil, nil, err
-	}
-	defer far.Close()
-	r, w, err := os.Pipe()
-	if err != nil {
-		conn.Close()
-		return nil, nil, fmt.Errorf("start sb-broker keep: %w", err)
-	}
-	defer w.Close()
 	cmd := exec.Command(s.tools["sb-broker"], append([]string{"keep"}, b.secrets...)...)
 	cmd.Env = keeperEnvironment(s.plan.m.Shares)
-	wires := []wire{{"secrets", secrets}, {"audit", w}, {"ctl", far}}
+	wires := []wire{{"secrets", secrets}}
 	for _, g := range b.given {
 		wires = append(wires, wire{fmt.Sprintf("fd=%d", g.n), g.file})
 	}
-	c, err := start("sb-broker", cmd, s.leash.far, wires...)
+	c, conn, dials, err := s.startSaying(cmd, "audit", wires...)
 	if err != nil {
-		r.Close()
-		conn.Close()
 		return nil, nil, err
 	}
 	c.name = "sb-broker keep" // its messages begin with the tool's name alone
@@ -149,8 +123,30 @@ func (s *sandbox) startKeeper(b *broker, secrets *os.File) (*child, *ctl.Conn, e
 	if b.isStopping() {
 		c.kill()
 	}
-	go s.listKeeper(r)
+	go s.listKeeper(dials)
 	return c, conn, nil
+}
+
+// startSaying starts one of the two with a wire for orders and a pipe, of that name, on
+// which it says something. Both ends that are returned are the caller's.
+func (s *sandbox) startSaying(cmd *exec.Cmd, says string, wires ...wire) (c *child, conn *ctl.Conn, said *os.File, err error) {
+	far, conn, err := newControl()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	defer far.Close()
+	r, w, err := os.Pipe()
+	if err != nil {
+		conn.Close()
+		return nil, nil, nil, fmt.Errorf("start sb-broker: %w", err)
+	}
+	defer w.Close()
+	if c, err = start("sb-broker", cmd, s.leash.far, append(wires, wire{says, w}, wire{"ctl", far})...); err != nil {
+		r.Close()
+		conn.Close()
+		return nil, nil, nil, err
+	}
+	return c, conn, r, nil
 }
 
 // attend ends a keeper that is ready and then stops answering, as watch does a part.
