@@ -3,6 +3,7 @@
 package listed
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -26,6 +27,10 @@ type entry struct {
 // Compare returns what does not agree; nothing if all does.
 func Compare(flows []capture.Flow, log []audit.Line) (wrong []string) {
 	entries, wrong := entries(log)
+	// Who needs no entry comes last, so that it takes none from another.
+	flows = slices.Clone(flows)
+	rank := map[bool]int{true: 1}
+	slices.SortStableFunc(flows, func(a, b capture.Flow) int { return cmp.Compare(rank[unborn(a, log)], rank[unborn(b, log)]) })
 	by := match(flows, entries)
 	used := make([]bool, len(entries))
 	for i, f := range flows {
@@ -130,8 +135,8 @@ func fits(f capture.Flow, e entry) bool {
 		return false
 	case e.line.Verdict == audit.Dial && e.line.Reason != reason.ConnectFailed && e.silent && f.Open:
 		return false // it says that there was no connection
-	case e.lost:
-		return !f.FIN
+	case e.lost: // nor is when it ended, where nothing of the guest's left
+		return !f.FIN || f.Up == 0
 	case f.FIN || f.Proto != "tcp":
 		return f.Up == e.up && f.Down == e.down
 	}
@@ -139,7 +144,8 @@ func fits(f capture.Flow, e entry) bool {
 }
 
 // match gives each flow an entry of its own, as many as can have one: augmenting
-// paths. Attempts, which may have left nothing, are for the flows that are left
+// paths, so that one which has an entry goes on having one when a later flow gets its
+// own. Attempts, which may have left nothing, are for the flows that are left
 // over. by[i] is the entry of flow i, -1 none.
 func match(flows []capture.Flow, entries []entry) (by []int) {
 	of := make([]int, len(entries))

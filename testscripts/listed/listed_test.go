@@ -82,6 +82,8 @@ func TestCompare(t *testing.T) {
 		{"open when the gate died", []capture.Flow{flow("tcp", web, 7, 8, "rst")}, "allow tcp a.example 1.2.3.4:80 allow-rule a.example\n" + died, ""},
 		{"it went on", []capture.Flow{flow("tcp", web, 7, 8, "fin")}, "allow tcp a.example 1.2.3.4:80 allow-rule a.example\n" + died, "not in the log;not seen outside"},
 		{"being opened when the gate died", []capture.Flow{flow("tcp", web, 0, 8, "rst")}, died, ""},
+		{"being opened when the gate died, before one that is listed", []capture.Flow{flow("tcp", web, 0, 0, "rst"), flow("tcp", web, 10, 20, "fin")}, died + done, ""},
+		{"just ended when the gate died", []capture.Flow{flow("tcp", web, 0, 8, "fin")}, "allow tcp a.example 1.2.3.4:80 allow-rule a.example\n" + died, ""},
 		{"not listed, with bytes, before the gate died", []capture.Flow{flow("tcp", web, 1, 8, "rst")}, died, "not in the log"},
 		{"the smaller one first", []capture.Flow{flow("tcp", web, 0, 0, "rst"), flow("tcp", web, 10, 20, "rst")},
 			cut + "allow tcp b.example 1.2.3.4:80 allow-rule b.example\nclose tcp b.example 1.2.3.4:80 reset - up=1 down=2 ms=1 by=guest\n", ""},
