@@ -77,6 +77,7 @@ const (
 	icmp     = 1
 	tcp      = 6
 	udp      = 17
+	dnsPort  = 53
 
 	flagFIN = 1
 	flagSYN = 2
@@ -149,6 +150,9 @@ func (c *Capture) ipv4(ip []byte, out bool, at time.Time) bool {
 		return false
 	}
 	if proto == udp {
+		if f := c.flows[k]; out && k.remote.Port() == dnsPort && f != nil && f.Down > 0 {
+			delete(c.flows, k) // the same port again, for the next question
+		}
 		c.flow(k, out, at).datagram(int(binary.BigEndian.Uint16(body[4:]))-8, out, at)
 		return true
 	}

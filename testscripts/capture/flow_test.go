@@ -2,6 +2,8 @@ package capture
 
 import (
 	"encoding/binary"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -77,6 +79,35 @@ func TestSegments(t *testing.T) {
 		}
 		if strings.Join(got, "; ") != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// TestDatagrams: what goes out after an answer of a nameserver is another question;
+// elsewhere one pair of ports is one flow.
+func TestDatagrams(t *testing.T) {
+	for port, want := range map[byte][]string{53: {"up=15 down=20", "up=7 down=9"}, 77: {"up=22 down=29"}} {
+		cap := newCapture()
+		for _, d := range []struct {
+			out bool
+			n   byte
+		}{{true, 10}, {true, 5}, {false, 20}, {true, 7}, {false, 9}} {
+			here, there := "\x01\x02\x03\x04", "\x05\x06\x07\x08"
+			ports := []byte{0x80, 0, 0, port}
+			if !d.out {
+				here, there, ports = there, here, []byte{0, port, 0x80, 0}
+			}
+			ip := "000000000000\x08\x00E\x00\x00" + string(28+d.n) + "\x00\x00\x00\x00\x40\x11\x00\x00" + here + there
+			p := append(append([]byte(ip), ports...), 0, 8+d.n, 0, 0)
+			cap.packet(append(p, make([]byte, d.n)...), len(p)+int(d.n), d.out, time.Now())
+		}
+		var got []string
+		for _, f := range cap.Flows() {
+			_, text, _ := strings.Cut(f.String(), fmt.Sprintf(":%d ", port))
+			got = append(got, text)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("port %d: %q, want %q", port, got, want)
 		}
 	}
 }
