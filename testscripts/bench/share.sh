@@ -15,7 +15,11 @@ timed() { # PLACE WORK COMMAND…
   echo "$place $work $(($(date +%s%N) - began))"
 }
 write() { dd if=/dev/zero of=big bs=1M count=100 conv=fsync status=none; }
+install() { npm ci --offline --ignore-scripts --loglevel=error; }
 again() { echo 2 >/proc/sys/vm/drop_caches; } # what the kernel knows of files, as after a while
+
+# The first one has its code translated, and npm's cache read, for all that follow.
+(cd /var/tmp/disk/package && install >/dev/null && rm -r node_modules)
 
 for place in share disk private; do
   case $place in share) dir=$workspace ;; disk) dir=/var/tmp/disk ;; private) dir=$workspace/private ;; esac
@@ -30,6 +34,8 @@ for place in share disk private; do
   done
   rm big
   cd "$dir/package"
-  timed $place npm-ci npm ci --offline --ignore-scripts --loglevel=error
-  timed $place remove rm -r node_modules
+  for i in 1 2 3; do
+    timed $place npm-ci install
+    timed $place remove rm -r node_modules
+  done
 done
