@@ -55,7 +55,7 @@ func (d Dir) Import(ctx context.Context, name, only string) (to string, done []I
 	}
 	cmd := command(ctx, to, "-c", "core.hooksPath=/dev/null", "update-ref", "--stdin")
 	if _, err := run(cmd, orders.String()); err != nil {
-		return "", nil, fmt.Errorf("name the branches in %s: %w", to, err)
+		return "", nil, say.WithHint(fmt.Errorf("name the branches in %s: %w", to, err), "none was named; sb-run fetch %s BRANCH brings one: %s", name, strings.Join(names, ", "))
 	}
 	return to, done, nil
 }

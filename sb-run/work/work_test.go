@@ -7,6 +7,7 @@ import (
 	"crypto/sha1"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"sb/lib/say"
 	"sb/sb-run/repo"
 )
 
@@ -171,6 +173,29 @@ func TestOddNames(t *testing.T) {
 	}
 	if after := userGit(t, l.host, "rev-parse", "HEAD", "main", "other"); after != before {
 		t.Errorf("the user's branches were %s, are %s", before, after)
+	}
+}
+
+// TestSameShownName: of branches that have one name in the user's repository none is
+// brought with all, and each alone.
+func TestSameShownName(t *testing.T) {
+	l := newLab(t)
+	one, other := commit(t, l.guest, "b", "one"), commit(t, l.guest, "b", "other")
+	userGit(t, l.guest, "update-ref", "refs/heads/\u0085", one)
+	userGit(t, l.guest, "update-ref", "refs/heads/%C2%85", other)
+	if _, err := l.keep("run-1", l.upload()); err != nil {
+		t.Fatal(err)
+	}
+	before := userGit(t, l.host, "for-each-ref")
+	if _, got, err := l.dir.Import(context.Background(), "run-1", ""); err == nil || userGit(t, l.host, "for-each-ref") != before {
+		t.Errorf("all: %v %v", got, err)
+	} else if hint := new(say.Error); !errors.As(err, &hint) || !strings.Contains(strings.Join(hint.Hints, " "), "sb-run fetch run-1 BRANCH") {
+		t.Errorf("all: %v, without what to do next", err)
+	}
+	for name, want := range map[string]string{"\u0085": one, "%C2%85": other} {
+		if _, got, err := l.dir.Import(context.Background(), "run-1", name); err != nil || len(got) != 1 || got[0].ID != want {
+			t.Errorf("%q: %v %v, want %s", name, got, err, want)
+		}
 	}
 }
 
