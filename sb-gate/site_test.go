@@ -141,8 +141,10 @@ func (s *site) visits() int {
 // bytes each way.
 func (s *site) agrees(t *testing.T, log *auditLog, inexact bool) {
 	opened, up, down := s.logged(t, log)
-	if opened != s.accepted {
-		t.Errorf("%s: %d connections in the log, %d at the server", s.at, opened, s.accepted)
+	// One that the gate gave up may have been accepted in that moment.
+	most := opened + int(log.count("dial tcp * "+s.at.String()+" connect-timeout"))
+	if s.accepted < opened || s.accepted > most {
+		t.Errorf("%s: %d to %d connections in the log, %d at the server", s.at, opened, most, s.accepted)
 	}
 	if !inexact && (up != s.got || down != s.sent) {
 		t.Errorf("%s: up=%d down=%d in the log; %d bytes reached the server, %d left it", s.at, up, down, s.got, s.sent)
