@@ -175,6 +175,10 @@ func TestE14Paths(t *testing.T) {
 			w.refuses(c, ask("GET", path), 403, "credential-scope")
 		}
 		w.has("deny credential-scope anthropic")
+		// What the binding would have to name is said.
+		if got := w.ask(c, ask("GET", "/repos/own/two?q=1")); !strings.Contains(got.body, `("anthropic"): GET "/repos/own/two"`+"\n") {
+			t.Errorf("it says %q", got.body)
+		}
 		w.refuses(c, ask("DELETE", "/repos/own/one"), 403, "credential-scope")
 		for _, path := range []string{"/repos/own/one/../two", "/repos/own/one/%2e%2e/two", "/repos/own/one/%2E./two", "/repos/own/one/.%2e/two", "/repos/own/one//two", "//repos/own/one", "/repos/own/one/.", "/repos/own/one;x/y",
 			"/repos/own/one/%5c..%5ctwo", "/repos/own/on%65", "/repos/own/one/%00", "/repos/own/one/%252e%252e/two", "/repos/own/one/%3b"} {

@@ -47,6 +47,11 @@ func (f *flow) answerRefusal(w http.ResponseWriter, r *http.Request, no refused)
 	if no.what != "" {
 		text += fmt.Sprintf(" (%.200q)", no.what)
 	}
+	if no.why == reason.CredentialScope || no.why == reason.CredentialMint {
+		// What the binding would have to name; the query is no part of that.
+		path, _, _ := strings.Cut(r.RequestURI, "?")
+		text += fmt.Sprintf(": %s %.200q", r.Method, path)
+	}
 	text = strings.TrimSpace(text + "\n" + e.What + "\n" + e.Fix)
 	h := w.Header()
 	h.Set("X-Sb-Reason", string(no.why))
