@@ -292,3 +292,84 @@ func TestE12Asked(t *testing.T) {
 		}
 	}
 }
+
+// TestE12Echo: wherever a server puts the secret into its answer, in whatever
+// pieces, the guest gets the placeholder.
+func TestE12Echo(t *testing.T) {
+	both(t, func(t *testing.T, http2 bool) {
+		w := start(t, func(rw http.ResponseWriter, r *http.Request) {
+			text := "before " + r.Header.Get("X-Api-Key") + " after"
+			var cut int
+			fmt.Sscanf(r.URL.Query().Get("cut"), "%d", &cut)
+			rw.WriteHeader(http.StatusUnauthorized)
+			io.WriteString(rw, text[:cut])
+			rw.(http.Flusher).Flush()
+			io.WriteString(rw, text[cut:])
+		}, anthropic())
+		c := w.client(http2)
+		for cut := range len("before " + secret + " after") {
+			got := w.ask(c, request("GET", fmt.Sprintf("/?cut=%d", cut), nil))
+			if got.body != "before "+placeholder+" after" || got.status != 401 {
+				t.Fatalf("cut at %d: %+v", cut, got)
+			}
+		}
+		w.has("note secret-echo -")
+	})
+}
+
+// A long answer is looked through to its end, and a length that is no more true is
+// not said.
+func TestE12Long(t *testing.T) {
+	both(t, func(t *testing.T, http2 bool) {
+		const before = 200 << 10
+		w := start(t, func(rw http.ResponseWriter, r *http.Request) {
+			text := strings.Repeat("x", before) + base64.StdEncoding.EncodeToString([]byte("key:"+r.Header.Get("X-Api-Key"))) + r.Header.Get("X-Api-Key")
+			rw.Header().Set("Content-Length", fmt.Sprint(len(text)))
+			io.WriteString(rw, text)
+		}, anthropic())
+		got := w.ask(w.client(http2), request("GET", "/", nil))
+		if len(got.body) < before || !strings.HasSuffix(got.body, placeholder) || strings.Contains(got.body, base64.StdEncoding.EncodeToString([]byte("key:" + secret))[8:]) {
+			t.Errorf("%d bytes, the last %q", len(got.body), got.body[max(0, len(got.body)-100):])
+		}
+	})
+}
+
+// TestE12Encodings: an answer is asked for as it is. One that is compressed all the
+// same cannot be looked through, and is refused where a secret could be in it.
+func TestE12Encodings(t *testing.T) {
+	both(t, func(t *testing.T, http2 bool) {
+		w := start(t, func(rw http.ResponseWriter, r *http.Request) {
+			if got := r.Header.Get("Accept-Encoding"); got != "identity" {
+				t.Errorf("the server is asked for %q", got)
+			}
+			if r.Header.Get("Range")+r.Header.Get("If-Range") != "" && r.URL.Path == "/key" {
+				t.Error("the server is asked for a part")
+			}
+			if r.URL.Path == "/plain" {
+				rw.Header().Set("Content-Encoding", "identity")
+				io.WriteString(rw, "plain")
+				return
+			}
+			var b bytes.Buffer
+			z := gzip.NewWriter(&b)
+			io.WriteString(z, r.Header.Get("X-Api-Key"))
+			z.Close()
+			rw.Header().Set("Content-Encoding", "gzip")
+			rw.Write(b.Bytes())
+		}, anthropic())
+		c := w.client(http2)
+		none := request("GET", "/none", nil, "Accept-Encoding", "gzip", "Range", "bytes=0-1")
+		none.Header.Del("X-Api-Key")
+		if got := w.ask(c, none); got.status != 200 || got.header.Get("Content-Encoding") != "gzip" {
+			t.Errorf("with no secret sent: %+v", got)
+		}
+		got := w.ask(c, request("GET", "/key", nil, "Accept-Encoding", "gzip, br", "Range", "bytes=0-1", "If-Range", "x"))
+		if got.status != 502 || got.header.Get("X-Sb-Reason") != "echo-unreadable" || got.header.Get("Content-Encoding") != "" {
+			t.Errorf("%+v", got)
+		}
+		w.has("deny echo-unreadable gzip")
+		if got := w.ask(c, request("GET", "/plain", nil)); got.body != "plain" {
+			t.Errorf("%+v", got)
+		}
+	})
+}
