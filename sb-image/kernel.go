@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -121,7 +120,7 @@ func runKernelShow(args []string) error {
 		return err
 	}
 	if *asJSON {
-		return json.NewEncoder(os.Stdout).Encode(info)
+		return say.JSON(os.Stdout).Encode(info)
 	}
 	fmt.Println(info.Dir)
 	return nil

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -48,7 +47,7 @@ saved machines, if there are any, the last used first.`)
 		return err
 	}
 	if *asJSON {
-		out := json.NewEncoder(os.Stdout)
+		out := say.JSON(os.Stdout)
 		for _, l := range all {
 			if err := out.Encode(l); err != nil {
 				return err

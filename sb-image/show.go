@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -74,7 +73,7 @@ func runShow(args []string) error {
 	if err != nil {
 		return err
 	}
-	out := json.NewEncoder(os.Stdout)
+	out := say.JSON(os.Stdout)
 	out.SetIndent("", "  ")
 	return out.Encode(shown{name, rec.Digest, rec.Manifest, rec.Platform, file, st.Size(), rec.Created, rec.Config})
 }

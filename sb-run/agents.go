@@ -86,7 +86,7 @@ func agentsLs(args []string) error {
 		return err
 	}
 	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	lines := json.NewEncoder(os.Stdout)
+	lines := say.JSON(os.Stdout)
 	bad := false
 	for _, name := range names {
 		l := listedProfile{Name: name}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -59,7 +58,7 @@ func listWork(dir work.Dir, asJSON bool) error {
 		return err
 	}
 	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	lines := json.NewEncoder(os.Stdout)
+	lines := say.JSON(os.Stdout)
 	for _, k := range all {
 		if asJSON {
 			lines.Encode(k)

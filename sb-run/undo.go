@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -48,7 +47,7 @@ func undoLs(args []string) error {
 	defer s.Close()
 	all, lerr := s.List()
 	if *asJSON {
-		out := json.NewEncoder(os.Stdout)
+		out := say.JSON(os.Stdout)
 		for _, h := range all {
 			if err := out.Encode(h); err != nil {
 				return err

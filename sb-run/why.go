@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -178,7 +177,7 @@ func (r *refusals) list() []total {
 func writeWhy(to io.Writer, all []total, asJSON bool) error {
 	out := bufio.NewWriter(to)
 	if asJSON {
-		lines := json.NewEncoder(out)
+		lines := say.JSON(out)
 		for _, t := range all {
 			lines.Encode(t.json())
 		}
