@@ -95,13 +95,25 @@ var guardedPaths = []guarded{
 	{"/.git/modules/*/config.lock", "as .git/config.lock", true},
 	{"/.git/modules/*/hooks", "as .git/hooks", true},
 	{"/.git/modules/*/commondir", "as .git/commondir", false},
+	{"/.git/modules/*/*/config", "as .git/modules/*/config: a submodule is called as its path, which may have a slash", true},
+	{"/.git/modules/*/*/config.lock", "as .git/config.lock", true},
+	{"/.git/modules/*/*/hooks", "as .git/hooks", true},
+	{"/.git/modules/*/*/commondir", "as .git/commondir", false},
 	{"/.git/worktrees/*/commondir", "as .git/commondir, for a worktree elsewhere", true},
 	{"/.git/worktrees/*/config.worktree", "as .git/config, for a worktree elsewhere", true},
 	{"/.git/worktrees/*/config.worktree.lock", "as .git/config.lock", true},
+	{"/.git/remotes", "git pushes to where a file in it says, and runs the hooks there", false},
+	{"/.git/branches", "as .git/remotes", false},
+	{"/.git/objects/info/alternates", "git takes objects from where it says, and makes them the repository's", false},
+	{"/HEAD", "git would take the directory itself for a repository, and its file config for the configuration", false},
+	{"/.hg/hgrc", "Mercurial runs the hooks and aliases that it names", false},
+	{"/.hg/hgrc-not-shared", "as .hg/hgrc", false},
+	{"/.jj/repo/config.toml", "Jujutsu runs the programs that it names", false},
 	{acceptMade, "sb-run accept makes in it what it then moves to .git/config", false},
 	{undo.Made, "sb-run undo restore makes in it what it then moves to any of these", false},
 	{".sb.toml", "sb-run goes by it in the directory and below", false},
 	{".envrc", "direnv runs it on entering its directory", false},
+	{".envrc.*", "a .envrc reads them", false},
 	{"mise.toml", "mise runs its hooks on entering the directory", false},
 	{".mise.toml", "as mise.toml", false},
 	{"mise.*.toml", "as mise.toml: who trusts that one trusts all of its directory", false},
@@ -120,6 +132,11 @@ var guardedPaths = []guarded{
 	{"/.idea", "JetBrains' editors run its startup tasks and run configurations", false},
 	{"/.zed/tasks.json", "Zed runs its tasks by a key", false},
 	{"/.zed/settings.json", "Zed starts the language servers that it names", false},
+	{"/.zed/debug.json", "as .vscode/launch.json", false},
+	{"/.run", "JetBrains' editors take run configurations from it", false},
+	{"/.helix/languages.toml", "Helix starts the language servers that it names", false},
+	{"/.helix/config.toml", "Helix runs the commands that it binds to keys", false},
+	{"/.vim/coc-settings.json", "coc.nvim starts the language servers that it names", false},
 	{"/.mcp.json", "agents start the servers that it names", false},
 	{"/.claude/settings.json", "Claude Code runs its hooks", false},
 	{"/.claude/settings.local.json", "as .claude/settings.json", false},
@@ -128,7 +145,22 @@ var guardedPaths = []guarded{
 	{"/.cursor/hooks.json", "Cursor runs its hooks", false},
 	{"/.codex/config.toml", "Codex starts the servers that it names", false},
 	{"/.codex/hooks.json", "Codex runs its hooks", false},
+	{"/.codex/rules", "Codex runs without a question what they allow", false},
+	{"/.cursor/cli.json", "Cursor's command line runs without a question what it allows", false},
+	{"/.cursor/worktrees.json", "Cursor runs its commands in a new worktree", false},
+	{"/.cursor/environment.json", "Cursor runs its commands at the start", false},
 	{"/.gemini/settings.json", "Gemini CLI starts the servers that it names", false},
+	{"/.gemini/extensions", "as .gemini/settings.json", false},
+	{"/.gemini/.env", "Gemini CLI takes its environment from it", false},
+	{"/.qwen/settings.json", "as .gemini/settings.json", false},
+	{"/.roo/mcp.json", "as .mcp.json", false},
+	{"/.kiro/settings/mcp.json", "as .mcp.json", false},
+	{"/.amazonq/mcp.json", "as .mcp.json", false},
+	{"/.junie/mcp/mcp.json", "as .mcp.json", false},
+	{"/crush.json", "as .mcp.json", false},
+	{"/.crush.json", "as .mcp.json", false},
+	{"/.aider.conf.yml", "aider runs the commands that it names", false},
+	{"/.github/mcp.json", "as .mcp.json", false},
 	{"/.github/hooks", "GitHub Copilot CLI runs them", false},
 	{"/opencode.json", "opencode starts the servers that it names", false},
 	{"/opencode.jsonc", "as opencode.json", false},
@@ -190,20 +222,4 @@ func guardWorkspace(s *manifest.Share, w profile.Workspace) {
 		return
 	}
 	guardPaths(s)
-}
-
-// guardPaths protects and shadows what is so in every workspace.
-func guardPaths(s *manifest.Share) {
-	for _, g := range guardedPaths {
-		if g.own {
-			s.Shadowed = append(s.Shadowed, g.path)
-		} else {
-			s.Protected = append(s.Protected, g.path)
-		}
-	}
-	// A file there leads git to a repository elsewhere. As long as it is one it
-	// must stay as it is; a directory must stay writable.
-	if st, err := os.Lstat(filepath.Join(s.Host, ".git")); err == nil && !st.IsDir() {
-		s.Protected = append(s.Protected, "/.git")
-	}
 }

@@ -105,6 +105,21 @@ func Inside(shares []manifest.Share, path string) (host string, ok bool) {
 	return "", false
 }
 
+// Linked are the patterns of what path, below host, leads through in host, if there is
+// a symbolic link on the way: each link, and where it ends.
+func Linked(host, path string) (patterns []string) {
+	all := names(filepath.Join(host, path))
+	if len(all) == 1 {
+		return nil
+	}
+	for _, name := range all {
+		if rel, in := below(name, host); in && rel != "" {
+			patterns = append(patterns, "/"+Escape(rel))
+		}
+	}
+	return patterns
+}
+
 // Escape makes a path a pattern that matches it alone.
 func Escape(path string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)

@@ -18,20 +18,26 @@ func Environment() []string {
 	}
 }
 
-// parse has git read a configuration, as text: what it names is not followed, and
-// nothing of it holds for that git. The last value of a key counts.
+// parse has git read a configuration, as text. The last value of a key counts.
 func parse(text string) (map[string]string, error) {
+	list, err := list(text)
+	return entries(list), err
+}
+
+// list has git read a configuration, as text: what it names is not followed, and
+// nothing of it holds for that git.
+func list(text string) (string, error) {
 	cmd := exec.Command("git", "config", "--file", "-", "--no-includes", "--list", "-z")
 	cmd.Dir, cmd.Env, cmd.Stdin = "/", append(Environment(), "GIT_DIR=/nonexistent"), strings.NewReader(text)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {
 		if errors.Is(err, exec.ErrNotFound) {
-			return nil, errors.New("git is not installed here")
+			return "", errors.New("git is not installed here")
 		}
-		return nil, fmt.Errorf("git cannot read its configuration: %.200q", bytes.TrimSpace(errs.Bytes()))
+		return "", fmt.Errorf("git cannot read its configuration: %.200q", bytes.TrimSpace(errs.Bytes()))
 	}
-	return entries(out.String()), nil
+	return out.String(), nil
 }
 
 // entries are the keys and values of git's list.
@@ -48,9 +54,14 @@ func entries(list string) map[string]string {
 // User is the name and the address that the user's own configuration gives him; "" where
 // it has none, or there is no git.
 func User() (name, email string) {
+	all := entries(global())
+	return all["user.name"], all["user.email"]
+}
+
+// global is the list of the user's own configuration.
+func global() string {
 	cmd := exec.Command("git", "config", "--global", "--includes", "--list", "-z")
 	cmd.Dir = "/"
 	out, _ := cmd.Output()
-	all := entries(string(out))
-	return all["user.name"], all["user.email"]
+	return string(out)
 }
