@@ -122,8 +122,9 @@ func (q *qemu) argv(how start) []string {
 		"-blockdev", "driver=file,node-name=base,read-only=on,filename=" + escape(m.Base),
 		"-device", "virtio-blk-pci,drive=base",
 		"-blockdev", "driver=file,node-name=disk,discard=unmap,filename=" + escape(m.Disk),
-		// What cannot be written is an error in the guest. QEMU's default is to stop
-		// the machine where the host's disk is full, and nobody would make it go on.
+		// What cannot be written is an error in the guest, and room tells. QEMU's default
+		// is to stop the machine where the host's disk is full, and nobody would make it
+		// go on.
 		"-device", "virtio-blk-pci,drive=disk,discard=on,werror=report",
 	}
 	if m.Kept != "" {

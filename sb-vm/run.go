@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"syscall"
+	"time"
 
 	"sb/lib/fd"
 	"sb/lib/manifest"
@@ -134,8 +135,13 @@ var errNotUp = errors.New("bring the guest up")
 func (v *vm) serve(ctx context.Context, m *manifest.Manifest, w wires) error {
 	up := make(chan error, 1)
 	go func() { up <- v.configure(m) }()
+	room, again := newRoom(m), time.NewTicker(roomTime)
+	defer again.Stop()
+	defer room.look() // what it held is written at its end
 	for {
 		select {
+		case <-again.C:
+			room.look()
 		case err := <-up:
 			if err != nil {
 				v.kill()

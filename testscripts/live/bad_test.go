@@ -129,4 +129,20 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("%v: %s", err, out)
 	}
 	leftNothing(t, filepath.Join(small, "sb"))
+	// One that fills up later is told of as well.
+	for _, c := range []struct {
+		size string
+		full bool
+	}{{"4m", true}, {"200m", false}} {
+		if out, err := exec.Command("mount", "-o", "remount,size="+c.size, small).CombinedOutput(); err != nil {
+			t.Fatalf("mount: %v %s", err, out)
+		}
+		cmd := exec.Command(sbRun(), imageRef, "--", "sh", "-c", "head -c 20000000 /dev/urandom >/root/x; sync")
+		cmd.Env = append(env, "XDG_STATE_HOME="+small)
+		out, err := cmd.CombinedOutput()
+		if err != nil || strings.Contains(string(out), "this host has no room left for "+small) != c.full {
+			t.Errorf("with %s: %v: %s", c.size, err, out)
+		}
+		leftNothing(t, filepath.Join(small, "sb"))
+	}
 }
