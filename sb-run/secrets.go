@@ -101,7 +101,7 @@ func kept(shares []manifest.Share, c *config, names []string) (found []string, e
 	if err != nil {
 		return nil, err
 	}
-	if err := apart(shares, "the key of the secrets", c.Store.Key); err != nil {
+	if err := keyApart(shares, c); err != nil {
 		return nil, err
 	}
 	hosts := map[string]bool{}
@@ -114,7 +114,7 @@ func kept(shares []manifest.Share, c *config, names []string) (found []string, e
 			continue
 		}
 		if source := c.Sources[name]; source.FD() < 0 { // what comes by a descriptor can be read once
-			if err := apart(shares, "the secret "+name, source); err != nil {
+			if err := secretApart(shares, name, source); err != nil {
 				return nil, err // before it is read, which may run it
 			}
 			check := exec.Command(path, "keep", "check", name)
@@ -225,7 +225,7 @@ func outOfReach(m *manifest.Manifest, c *config) error {
 		if dir := signIn(name); dir != "" && !written {
 			s = binding.Source{Kind: "file", Words: []string{dir, dir + "/.credentials.json", dir + "/auth.json"}}
 		}
-		if err := apart(m.Shares, "the secret "+name, s); err != nil {
+		if err := secretApart(m.Shares, name, s); err != nil {
 			return err
 		}
 	}
@@ -237,12 +237,20 @@ func outOfReach(m *manifest.Manifest, c *config) error {
 			return say.WithHint(fmt.Errorf("broker.roots: %s lies in %s, which is shared with the guest: it could have any server trusted", file, host), "keep it elsewhere")
 		}
 	}
-	return apart(m.Shares, "the key of the secrets", c.Store.Key)
+	return keyApart(m.Shares, c)
+}
+
+func secretApart(shares []manifest.Share, name string, s binding.Source) error {
+	return apart(shares, "the secret "+name, s, "keep it elsewhere: sb-run secret set "+name)
+}
+
+func keyApart(shares []manifest.Share, c *config) error {
+	return apart(shares, "the key of the secrets", c.Store.Key, "move it elsewhere, and say where under [store] of config.toml")
 }
 
 // apart says whether a source lies where no share has it: a file that the guest
 // could read, a program or a script of it that the guest could change.
-func apart(shares []manifest.Share, what string, s binding.Source) error {
+func apart(shares []manifest.Share, what string, s binding.Source, hint string) error {
 	paths := []string{}
 	switch s.Kind {
 	case "file":
@@ -262,7 +270,7 @@ func apart(shares []manifest.Share, what string, s binding.Source) error {
 	}
 	for _, path := range paths {
 		if host, found := keep.Inside(shares, homePath(path)); found {
-			return say.WithHint(fmt.Errorf("%s: %s, which it is read from, lies in %s, which is shared with the guest", what, path, host), "keep it elsewhere: sb-run secret set")
+			return say.WithHint(fmt.Errorf("%s: %s, which it is read from, lies in %s, which is shared with the guest", what, path, host), "%s", hint)
 		}
 	}
 	return nil

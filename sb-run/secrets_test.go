@@ -271,3 +271,26 @@ func TestGitPlaceholder(t *testing.T) {
 		t.Errorf("variables %v", m.Run.Env)
 	}
 }
+
+// TestSecretFilesHidden: what the configuration says holds a secret, or the key of the
+// others, does not exist for a guest, though it uses none.
+func TestSecretFilesHidden(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	for _, name := range []string{"key", "token", "tool"} {
+		if err := os.WriteFile(filepath.Join(s.work, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.config("[store]\nkind = \"file\"\nkey = \"file:" + s.work + "/key\"\n[source]\nnpm = \"file:" + s.work + "/token\"\nmine = \"cmd:" + s.work + "/tool\"\n")
+	for _, share := range []string{"-w=" + s.work, "-v=" + s.work + ":/x:ro", "-v=" + s.work + ":/x"} {
+		m := s.printed("img", share, "--", "true")
+		if got := m.Shares[0].Hidden; !slices.Equal(got, []string{"/key", "/token"}) {
+			t.Errorf("%s: hidden are %q", share, got)
+		}
+	}
+	other := t.TempDir()
+	if m := s.printed("img", "-w="+other, "--", "true"); len(m.Shares[0].Hidden) != 0 {
+		t.Errorf("elsewhere: hidden are %q", m.Shares[0].Hidden)
+	}
+}

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 
+	"sb/lib/keep"
 	"sb/lib/manifest"
 	"sb/lib/profile"
 	"sb/lib/say"
@@ -39,7 +41,22 @@ func addShares(m *manifest.Manifest, o *options, c *config, p *profile.Profile, 
 		}
 	}
 	m.Shares = append(m.Shares, o.mounts...)
+	for i := range m.Shares {
+		keep.Hide(&m.Shares[i], c.secretFiles()...)
+	}
 	return arrange(m.Shares)
+}
+
+// secretFiles are the files that the configuration says hold a secret or the key of
+// the others. Which sandboxes use one makes no difference to who may read it.
+func (c *config) secretFiles() (files []string) {
+	for _, s := range append(slices.Collect(maps.Values(c.Sources)), c.Store.Key) {
+		if s.Kind == "file" {
+			files = append(files, homePath(s.Words[0]))
+		}
+	}
+	slices.Sort(files)
+	return files
 }
 
 // guardMount keeps the guest from changing by a mount what it cannot change in the
