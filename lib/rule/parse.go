@@ -234,6 +234,9 @@ func (r *Rule) check() *fault {
 			return f
 		}
 	}
+	if r.addrs.IsValid() && r.addrs.Addr().IsLoopback() || r.kind == exact && r.name.s == "localhost" {
+		r.warn("in the guest that is the guest itself; this host's own loopback is " + HostName + ":PORT")
+	}
 	if r.kind == suffix {
 		return r.checkSuffix()
 	}

@@ -252,3 +252,20 @@ func TestDecisionsDoNotAllocate(t *testing.T) {
 		t.Errorf("%v allocations a round, want none", got)
 	}
 }
+
+// TestLoopback: a rule for what is the guest itself, in the guest, says what was meant.
+func TestLoopback(t *testing.T) {
+	for text, warned := range map[string]bool{"127.0.0.1:80": true, "127.1.2.3": true, "[::1]:80": true, "localhost:80": true, "192.0.2.1:80": false, "a.example": false, "host.sb.internal:80": false} {
+		set, err := Load(Source{Origin: "--allow", Allow: []string{text}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(set.Warnings(), "\n"); strings.Contains(got, "is host.sb.internal:PORT") != warned {
+			t.Errorf("%s: %q", text, got)
+		}
+		set, err = Load(Source{Origin: "--deny", Deny: []string{text}})
+		if err != nil || len(set.Warnings()) > 0 {
+			t.Errorf("denied: %s: %q, %v", text, set.Warnings(), err)
+		}
+	}
+}
