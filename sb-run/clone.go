@@ -40,6 +40,7 @@ func addWorkspace(m *manifest.Manifest, o *options, c *config, p *profile.Profil
 	}
 	guardWorkspace(&s, o.choices.Join(p.Workspace, c.Workspace))
 	m.Shares = append(m.Shares, s)
+	tellGit(s.Host, o.mounts)
 	if p.Instructions.Text != "" {
 		say.Note("the instructions of %s (%s) are not written into a tree of yours: --clone gives the sandbox one of its own, with them", o.target, p.Instructions.File)
 	}

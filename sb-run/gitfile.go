@@ -1,9 +1,11 @@
 package main
 
 import (
+	"slices"
 	"strings"
 
 	"sb/lib/manifest"
+	"sb/lib/say"
 	"sb/sb-run/repo"
 )
 
@@ -32,4 +34,18 @@ func addGitFile(m *manifest.Manifest) {
 // quoteGit writes a value as git-config(1) reads it.
 func quoteGit(value string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\t", `\t`).Replace(value) + `"`
+}
+
+// tellGit says why git does not work in a workspace whose repository is not in it, nor
+// in another share.
+func tellGit(workspace string, mounts []manifest.Share) {
+	git, top := repo.Outside(workspace)
+	shared := slices.ContainsFunc(mounts, func(s manifest.Share) bool { return s.Guest == s.Host && strings.HasPrefix(git+"/", s.Host+"/") })
+	switch {
+	case git == "" || shared:
+	case top != workspace:
+		say.Note("git does not work inside: the repository is that of %s, of which this is a part: -w %s --workdir %s", top, top, workspace)
+	default:
+		say.Note("git does not work inside: the repository is elsewhere (%s): --clone gives the sandbox one of its own", git)
+	}
 }

@@ -249,3 +249,36 @@ func TestGuardMount(t *testing.T) {
 		t.Errorf("read-only: %+v", ro)
 	}
 }
+
+// TestGitElsewhere: in a workspace without its repository git does not work, which is
+// said, and what to do.
+func TestGitElsewhere(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	at := func(path string) string { return filepath.Join(s.work, path) }
+	for _, dir := range []string{"whole/.git/worktrees/linked", "whole/.git/modules/sub", "whole/part", "whole/sub", "linked", "none"} {
+		if err := os.MkdirAll(at(dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for file, text := range map[string]string{"linked/.git": "gitdir: " + at("whole/.git/worktrees/linked") + "\n", "whole/sub/.git": "gitdir: ../.git/modules/sub\n"} {
+		if err := os.WriteFile(at(file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const note = "git does not work inside: the repository is "
+	for _, c := range []struct{ flags, want string }{
+		{"-w=" + at("linked"), note + "elsewhere (" + at("whole/.git/worktrees/linked") + "): --clone"},
+		{"-w=" + at("linked") + " -v=" + at("whole") + ":" + at("whole"), ""},
+		{"-w=" + at("linked") + " -v=" + at("whole") + ":/x", note},
+		{"-w=" + at("whole/sub"), note + "elsewhere"},
+		{"-w=" + at("whole/part"), note + "that of " + at("whole") + ", of which this is a part: -w " + at("whole") + " --workdir " + at("whole/part")},
+		{"-w=" + at("whole"), ""},
+		{"-w=" + at("none"), ""},
+	} {
+		got := s.run(append(append([]string{"img"}, strings.Fields(c.flags)...), "--", "true")...)
+		if got.want(t, 0); c.want == "" && strings.Contains(got.stderr, note) || !strings.Contains(got.stderr, c.want) {
+			t.Errorf("%s: %s", c.flags, got.stderr)
+		}
+	}
+}

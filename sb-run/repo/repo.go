@@ -89,6 +89,32 @@ func At(dir string) (*Repo, error) {
 	return r, nil
 }
 
+// Outside is the git directory of the repository that dir, a real path, is in, if it does
+// not lie in dir: dir is a linked worktree, a submodule or a part of a tree, whose top
+// there is. "" if it does, or there is none.
+func Outside(dir string) (git, top string) {
+	for top = dir; ; top = filepath.Dir(top) {
+		dot := filepath.Join(top, ".git")
+		st, err := os.Lstat(dot)
+		switch {
+		case err == nil && st.Mode().IsRegular():
+			text, _ := readFile(top, ".git")
+			to := strings.TrimPrefix(strings.TrimSpace(text), "gitdir: ")
+			if !filepath.IsAbs(to) {
+				to = filepath.Join(top, to)
+			}
+			if rel, err := filepath.Rel(dir, to); err == nil && filepath.IsLocal(rel) {
+				return "", ""
+			}
+			return to, top
+		case err == nil && top == dir, top == filepath.Dir(top):
+			return "", ""
+		case err == nil:
+			return dot, top
+		}
+	}
+}
+
 // elsewhere follows a .git that is a file to the git directory of this tree: of a
 // linked worktree, or of a submodule. It must point back, or a file that anybody
 // wrote would say which repository of the user's the guest is shown.
