@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 
 	"sb/lib/say"
@@ -20,6 +21,9 @@ func isVerb(name string) bool {
 // would be an image's name, which a registry is asked for and a stranger may have.
 func mistyped(target string, c *config) error {
 	names, _ := c.profiles().Names()
+	if slices.Contains(elsewhere, target) && !slices.Contains(names, target) {
+		return say.WithHint(say.Usage("%s is no verb of sb-run", target), "sb-run --help lists them; an image of that name is %s:TAG", target)
+	}
 	for _, v := range verbs() {
 		names = append(names, v.Name)
 	}
@@ -30,6 +34,9 @@ func mistyped(target string, c *config) error {
 	}
 	return nil
 }
+
+// elsewhere are verbs of other tools for containers, which nobody means as images.
+var elsewhere = []string{"attach", "build", "commit", "create", "exec", "images", "inspect", "kill", "list", "login", "logs", "ls", "ps", "pull", "push", "restart", "rm", "rmi", "run", "start", "stop", "tag", "version"}
 
 // nearly says whether word is name in other letter case, or but for one letter that
 // is missing, too many, another one or before its neighbour. The first letter is the

@@ -24,6 +24,7 @@ func TestMistyped(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	s.run("sehll").want(t, 125, "sehll is no profile and no verb: is shell meant?", "an image of that name is sehll:TAG")
+	s.run("ps").want(t, 125, "ps is no verb of sb-run", "an image of that name is ps:TAG")
 	s.run("whyy").want(t, 125, "is why meant?")
 	s.run("agent", "ls").want(t, 125, "is sb-run agents ls meant?")
 	s.run("img", "ls").want(t, 125, "put the command behind --: sb-run img -- ls")

@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"sb/lib/binding"
+	"sb/lib/dirs"
 	"sb/lib/say"
 
 	"filippo.io/age"
@@ -131,8 +132,7 @@ func (k *keeper) identity(ctx context.Context) (age.Identity, age.Recipient, err
 
 func (k *keeper) unlock(ctx context.Context) (age.Identity, age.Recipient, error) {
 	if k.settings.Store.Key.Kind == "" {
-		return nil, nil, say.WithHint(fault{"locked", fmt.Errorf("the key of the files in %s is not known", k.dir)},
-			`write under [store] of config.toml where it is: key = "file:~/.config/sb-key" (made by age-keygen, or a passphrase), env:VARIABLE, fd:N or cmd:PROGRAM`)
+		return nil, nil, unknownKey(k.dir)
 	}
 	value, err := k.fromSource(ctx, k.settings.Store.Key)
 	if err != nil {
@@ -143,6 +143,15 @@ func (k *keeper) unlock(ctx context.Context) (age.Identity, age.Recipient, error
 		return k.byPassphrase(string(trim(value)))
 	}
 	return parseIdentity(value)
+}
+
+// unknownKey says what a user without a keychain has to do once.
+func unknownKey(dir string) error {
+	at, _ := dirs.Config()
+	err := say.WithHint(fault{"locked", fmt.Errorf("the key of the files in %s is not known", dir)},
+		"make one, once: mkdir -p ~/.config; (umask 077; openssl rand -hex 32 >~/.config/sb-key)")
+	err = say.WithHint(err, `and say where it is: mkdir -p %s; printf '[store]\nkey = "file:~/.config/sb-key"\n' >>%s`, at, filepath.Join(at, "config.toml"))
+	return say.WithHint(err, "it may also be what age-keygen made, or env:VARIABLE, fd:N or cmd:PROGRAM")
 }
 
 func parseIdentity(text []byte) (age.Identity, age.Recipient, error) {
