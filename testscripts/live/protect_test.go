@@ -75,6 +75,59 @@ try ln .envrc linked; try mv .vscode vs; try chmod 777 .envrc; mkdir -p d; try m
 	}
 }
 
+// TestWorkspaceAsRepository: the guest makes the workspace itself a repository, in whose
+// configuration git of the host would believe, and changes hooks that the host has
+// elsewhere in the tree, behind a link and by core.hooksPath.
+func TestWorkspaceAsRepository(t *testing.T) {
+	t.Parallel()
+	claim(t, "protect")
+	const attempts = `
+printf '#!/bin/sh\ntouch "$PWD/ran"\n' >.x; chmod +x .x
+for f in githooks/pre-commit conf/settings.json myhooks/pre-commit; do printf '#!/bin/sh\ntouch "$PWD/ran-hook"\n' >$f && echo "WROTE: $f"; done 2>/dev/null
+mv .git/HEAD . 2>/dev/null && mv .git/index .git/objects .git/refs . && printf '[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tworktree = .\n\tfsmonitor = ./.x\n' >config && echo "WROTE: HEAD"
+echo "== control"; echo x >conf/other && git log --format=%s -1; echo "== end"`
+	made := func(hooks string) string {
+		dir := repository(t)
+		onHost(t, dir, `mkdir conf myhooks; ln -s conf .claude; mv .git/hooks githooks; ln -s ../githooks .git/hooks; echo exit 0 >myhooks/pre-commit; chmod +x myhooks/pre-commit
+`+hooks)
+		return dir
+	}
+	for _, hooks := range []string{"true", "git config core.hooksPath myhooks"} {
+		dir := made(hooks)
+		r := run(t, box{flags: []string{"-w", dir}, script: guestGit + attempts})
+		r.ok(t)
+		r.says(t, "control", `^one$`)
+		want := "WROTE: myhooks/pre-commit\n" // nobody's, unless the configuration says so
+		if hooks != "true" {
+			want = ""
+		}
+		if got := wrote(r.stdout); got != want {
+			t.Errorf("%s: the guest did %q", hooks, got)
+		}
+		if got := onHost(t, dir, "git status >/dev/null; git -c user.name=a -c user.email=a@a commit -q --allow-empty -m two; ls ran* 2>/dev/null || true"); got != "" {
+			t.Errorf("%s: on the host: %s", hooks, got)
+		}
+	}
+	dir := made("true")
+	r := run(t, box{flags: []string{"-w", dir, "--no-protect"}, script: attempts})
+	if got := wrote(r.stdout); strings.Count(got, "\n") != 4 {
+		t.Errorf("without protection the guest did %q", got)
+	}
+	if got := onHost(t, dir, "git status >/dev/null 2>&1; ls ran || true"); got != "ran\n" {
+		t.Errorf("without protection, on the host: %q", got)
+	}
+}
+
+// wrote are the lines of what a guest did.
+func wrote(out string) (all string) {
+	for l := range strings.Lines(out) {
+		if strings.HasPrefix(l, "WROTE: ") {
+			all += l
+		}
+	}
+	return all
+}
+
 // TestShadowedGit: everyday git works on a repository of the host's; what it writes
 // to the configuration and to hooks is the guest's, until the user accepts it.
 func TestShadowedGit(t *testing.T) {
