@@ -113,20 +113,27 @@ func within(dir, want string, deep bool) bool {
 // each that begins with its name.
 var parts = map[string]func(text []byte) []string{
 	"package.json":   npmScripts,
+	".gitconfig":     gitconfig.Running,
 	".gitmodules":    gitconfig.Running,
 	".gitattributes": attributes,
 }
 
-// names are the names that such lines begin with.
-func names(lines []string) (all []string) {
+// maxNames is how many bytes of names are shown of a file.
+const maxNames = 200
+
+// names are the names that such lines begin with, in one line.
+func names(lines []string) string {
+	var all []string
 	for _, l := range lines {
 		name, _, _ := strings.Cut(l, " ")
-		if !slices.Contains(all, name) {
-			all = append(all, name)
-		}
+		all = append(all, name)
 	}
 	slices.Sort(all)
-	return all
+	text := strings.Join(slices.Compact(all), ", ")
+	if len(text) > maxNames {
+		return text[:maxNames] + "… and others"
+	}
+	return text
 }
 
 // atInstall are the scripts that npm install and those like it run.

@@ -183,7 +183,7 @@ func (w *walk) entry(path string, e fs.DirEntry) {
 	if err != nil {
 		return
 	}
-	r := known(fold(w.asGit(path)), info)
+	r := known(w.name(path), info)
 	item := Item{Kind: r.why, Why: r.why, Rank: r.rank}
 	if kind, own := w.special(path, info); kind != "" {
 		item.Kind, item.Why = kind, kind+own
@@ -211,6 +211,17 @@ func (w *walk) entry(path string, e fs.DirEntry) {
 // the file by it.
 func fold(path string) string {
 	return strings.ToLower(strings.ToUpper(filepath.ToSlash(path))) // by way of upper case for letters with two lower ones
+}
+
+// name is what known knows a path by. HEAD alone is in upper case: head is another file
+// unless it is found by that name.
+func (w *walk) name(path string) string {
+	if base := filepath.Base(path); base != "HEAD" && fold(base) == "head" {
+		if _, err := w.root.Lstat(filepath.Join(filepath.Dir(path), "HEAD")); err != nil {
+			return path + "?"
+		}
+	}
+	return fold(w.asGit(path))
 }
 
 // asGit is a path as if it lay in a .git, where HEAD beside it makes a repository of its
@@ -274,7 +285,7 @@ func (w *walk) read(path string, info fs.FileInfo, pick func([]byte) []string, i
 		if len(found) == 0 {
 			return false
 		}
-		item.Why = fmt.Sprintf("%s: %.200s", item.Kind, strings.Join(names(found), ", "))
+		item.Why = item.Kind + ": " + names(found)
 		text = []byte(strings.Join(found, "\n"))
 	}
 	item.mark = fmt.Sprintf("%v %x", info.Mode(), sha256.Sum256(text))

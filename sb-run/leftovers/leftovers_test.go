@@ -166,6 +166,12 @@ func TestListed(t *testing.T) {
 		{".cursor/environment.json", "{}", "editor"},
 		{".cursor/rules/a.mdc", "x", ""},
 		{".codex/rules/default.rules", "x", "Codex"},
+		{".gitconfig", "[core]\n\tpager = x\n", "core.pager"},
+		{".gitconfig", "[user]\n\tname = x\n", ""},
+		{".devcontainer.json", "{}", "editor"},
+		{".nvim.lua", "x", "editor"},
+		{".git/config", "[a]\n\t" + strings.Repeat("a", 300) + " = x\n[core]\n\tpager = x\n", "and others"},
+		{"bin/head", "x", ""},
 		{".EnvRC", "x", "direnv"}, // a file system may pass over case
 		{"sub/.Git/Hooks/pre-push", "x", "git runs it"},
 		{"Makefile", "x", ""},

@@ -34,6 +34,12 @@ var tables = map[int]table{
 		names: map[string]string{
 			".envrc":                  "direnv runs it on cd",
 			".gitattributes":          gitAttributes,
+			".gitconfig":              "git runs what it says, where a configuration includes it",
+			".devcontainer.json":      editorRuns,
+			".dir-locals.el":          editorRuns,
+			".exrc":                   editorRuns,
+			".nvimrc":                 editorRuns,
+			".nvim.lua":               editorRuns,
 			".pre-commit-config.yaml": "pre-commit runs it on commit",
 			".mcp.json":               startsServers,
 			".tool-versions":          "asdf and mise choose programs by it",
