@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"sb/lib/say"
+	"sb/sb-run/gitconfig"
 
 	"golang.org/x/term"
 )
@@ -202,7 +203,7 @@ func (f offer) print(w io.Writer) {
 	fmt.Fprintf(w, "--- %s\n+++ %s, as the sandbox wrote it%s\n", say.Safe(f.path), say.Safe(f.path), mode)
 	runs := func(int) bool { return true }
 	if base := filepath.Base(f.path); base == "config" || base == "config.worktree" {
-		harmless := harmlessLines(string(f.text))
+		harmless := gitconfig.HarmlessLines(lines(string(f.text)))
 		runs = func(n int) bool { return !harmless[n] }
 	}
 	for _, l := range difference(lines(f.was), lines(string(f.text))) {

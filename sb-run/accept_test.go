@@ -11,42 +11,6 @@ import (
 	"sb/lib/manifest"
 )
 
-// TestHarmlessLines: a line of git's configuration is marked unless it is known that
-// git runs nothing by it.
-func TestHarmlessLines(t *testing.T) {
-	harmless := `# a comment
-[core]
-	bare = false
-	filemode
-[user]
-	name = A B; C
-[remote "origin"]
-	url = https://example.org/r.git
-	url = git@example.org:r.git
-	fetch = +refs/heads/*:refs/remotes/origin/*
-[branch "a/b"]
-	remote = origin
-	merge = refs/heads/main
-`
-	for n, l := range lines(harmless) {
-		if !harmlessLines(harmless)[n] {
-			t.Errorf("%q is marked", l)
-		}
-	}
-	for _, text := range []string{
-		"[core]\nfsmonitor = x", "[core] fsmonitor = x", "[core]\nhooksPath = .", "[alias]\nx = !y", "[include]\npath = x", "[includeIf \"a\"]\npath = x",
-		"[filter \"x\"]\nclean = y", "[remote \"o\"]\nurl = ext::sh -c x", "[remote \"o\"]\nurl = -x", "[remote \"o\"]\nuploadpack = x", "[remote \"o\"]\nproxy = x",
-		"[branch \"b\"]\nremote = ext::sh", "[submodule \"s\"]\nupdate = !x", "[core]\nbare = \\\nfsmonitor = x", "[core.x]\nbare = y", "[core]\nsshCommand = x",
-		"[credential]\nhelper = x", "[gpg]\nprogram = x", "[diff \"d\"]\ncommand = x", "[CORE]\nFSMonitor = x", "[core \"a\"] fsmonitor=x", "[core]\nbare = false ; x\nworktree = /",
-		"[submodule \"s\"]\n# \\\n[pager]\nbranch = x", "[submodule \"s\"]\nname = a ; \\\n[pager]\nbranch = x", "[pager]\nlog = a \\\r\n[submodule \"s\"]\nbranch = x", "[pager]\r\nbranch = x\r",
-	} {
-		last := len(lines(text)) - 1
-		if harmlessLines(text)[last] {
-			t.Errorf("%q is not marked", text)
-		}
-	}
-}
-
 // TestEntries: each file is kept where the share has it.
 func TestEntries(t *testing.T) {
 	for path, want := range map[string]string{

@@ -5,102 +5,82 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
+	"path"
 	"slices"
 	"strings"
+
+	"sb/sb-run/gitconfig"
 
 	"golang.org/x/sys/unix"
 )
 
-// byName are files that a tool reads in any directory, and what does.
-var byName = map[string]string{
-	".envrc":                  "direnv runs it on cd",
-	".gitmodules":             "git submodule runs update = !command",
-	".gitattributes":          "git runs filters and diff drivers of its configuration on what it names",
-	".pre-commit-config.yaml": "pre-commit runs it on commit",
-	"package.json":            "npm install runs its scripts",
-	".npmrc":                  "npm reads it",
-	".yarnrc.yml":             "yarn runs its yarnPath and plugins",
-	".mcp.json":               "coding agents start its servers",
-	".tool-versions":          "asdf and mise choose programs by it",
-	".mise.toml":              "mise runs what it says on cd",
-	"mise.toml":               "mise runs what it says on cd",
-	"opencode.json":           "coding agents start its servers",
-	"opencode.jsonc":          "coding agents start its servers",
-	".sb.toml":                "sb-run reads it",
+// A reason is why a file is listed.
+type reason struct {
+	why  string // "": it is not
+	rank int
+	pick func(text []byte) []string // the part that could run; nil: all
 }
 
-// byDirectory are directories whose files, of those names or all, something runs.
-var byDirectory = []struct {
-	dir   string
-	files []string // nil: all, however deep
-	why   string
-}{
-	{".git/hooks", nil, "git runs it"},
-	{".vscode", []string{"tasks.json", "settings.json", "launch.json", "mcp.json"}, "the editor may run it"},
-	{".idea", nil, "the editor may run it"},
-	{".devcontainer", nil, "the editor may run it"},
-	{".husky", nil, "git runs it, by husky"},
-	{".zed", []string{"tasks.json", "settings.json"}, "the editor may run it"},
-	{".claude", []string{"settings.json", "settings.local.json"}, "Claude Code runs its hooks"},
-	{".claude/hooks", nil, "Claude Code runs it, by its hooks"},
-	{".cursor", []string{"mcp.json", "hooks.json"}, "the editor starts its servers and runs its hooks"},
-	{".codex", []string{"config.toml", "hooks.json"}, "Codex starts its servers and runs its hooks"},
-	{".gemini", []string{"settings.json"}, "Gemini CLI starts its servers"},
-	{".github/hooks", nil, "GitHub Copilot CLI runs it"},
-	{".opencode/plugin", nil, "opencode runs it"},
-	{".opencode/plugins", nil, "opencode runs it"},
-	{".opencode/tool", nil, "opencode runs it"},
-	{".opencode/tools", nil, "opencode runs it"},
-	{".pi/extensions", nil, "pi runs it"},
-	{".pi", []string{"settings.json"}, "pi runs the packages that it names"},
-}
-
-// commands are names that a shell with . in its PATH would take for others.
-var commands = []string{"bash", "cat", "cd", "code", "curl", "docker", "git", "go", "grep", "ls", "make", "node", "npm", "npx", "python", "python3", "rm", "sh", "ssh", "sudo", "vim"}
-
-// known is what runs a file of this name, "" if nothing does.
-func known(path string, info fs.FileInfo) string {
+// known is what runs a file of this name. The path is in lower case.
+func known(name string, info fs.FileInfo) reason {
 	if info.IsDir() {
-		return ""
+		return reason{}
 	}
-	base, dir := filepath.Base(path), filepath.ToSlash(filepath.Dir(path))
-	if why := byName[base]; why != "" {
-		return why
+	base, dir := path.Base(name), path.Dir(name)
+	link := info.Mode()&fs.ModeSymlink != 0
+	if r := gitRuns(base, dir); r.why != "" {
+		return r
+	}
+	if link && gitDir(dir) {
+		return reason{inPlace + "git goes by it", byGit, nil}
 	}
 	if isMise(base, "/"+dir) {
-		return byName["mise.toml"]
+		return reason{miseRuns, byItself, nil}
 	}
-	if base == ".git" {
-		return "git is led to a repository elsewhere by it"
-	}
-	if base == "HEAD" && !inGit(dir) {
-		return "git takes its directory for a repository, and reads the configuration there"
-	}
-	if gitDir(dir) && (base == "config" || base == "config.worktree") {
-		return "git runs what it says"
-	}
-	if gitDir(dir) && base == "commondir" {
-		return "git is led to a repository elsewhere by it"
-	}
-	if inGit(dir) && strings.Contains("/"+dir+"/", "/hooks/") {
-		if strings.HasSuffix(base, ".sample") {
-			return "" // git does not run those
+	for _, rank := range []int{byItself, asked} {
+		if why := tables[rank].names[base]; why != "" {
+			return reason{why, rank, parts[base]}
 		}
-		return "git runs it"
-	}
-	for _, d := range byDirectory {
-		if info.Mode()&fs.ModeSymlink != 0 && within(path, d.dir, false) {
-			return "a link in the place of a directory: " + d.why
-		}
-		if within(dir, d.dir, d.files == nil) && (d.files == nil || slices.Contains(d.files, base)) && !strings.HasSuffix(base, ".sample") {
-			return d.why
+		if why := tables[rank].why(dir, base, link); why != "" {
+			return reason{why, rank, nil}
 		}
 	}
 	if dir == "." && info.Mode()&0o111 != 0 && slices.Contains(commands, base) {
-		return "a program called as a common one"
+		return reason{"a program called as a common one", byItself, nil}
 	}
-	return ""
+	return reason{}
+}
+
+// gitRuns is what git does with a file by itself.
+func gitRuns(base, dir string) (r reason) {
+	if base == ".git" {
+		return reason{gitElsewhere, byGit, nil}
+	}
+	if !inGit(dir) {
+		if base == "head" {
+			return reason{gitBare, byGit, nil}
+		}
+		return r
+	}
+	if strings.Contains("/"+dir+"/", "/hooks/") {
+		if strings.HasSuffix(base, ".sample") {
+			return r // git does not run those
+		}
+		return reason{"git runs it", byGit, nil}
+	}
+	for _, f := range ofGit {
+		if !matches(path.Base(f.path), base) {
+			continue
+		}
+		repo, file := dir, base
+		for range strings.Count(f.path, "/") {
+			repo, file = path.Dir(repo), path.Join(path.Base(repo), file)
+		}
+		if gitDir(repo) && matches(f.path, file) {
+			return reason{f.why, byGit, f.pick}
+		}
+	}
+	return r
 }
 
 // isMise tells the further files that mise reads where it reads mise.toml.
@@ -132,48 +112,57 @@ func within(dir, want string, deep bool) bool {
 // parts are files of which only something could run: each returns that, a line
 // each that begins with its name.
 var parts = map[string]func(text []byte) []string{
-	"package.json":    npmScripts,
-	".gitmodules":     func(t []byte) []string { return gitKeys(t, submoduleKey) },
-	".gitattributes":  attributes,
-	"config":          func(t []byte) []string { return gitKeys(t, runningKey) },
-	"config.worktree": func(t []byte) []string { return gitKeys(t, runningKey) },
+	"package.json":   npmScripts,
+	".gitconfig":     gitconfig.Running,
+	".gitmodules":    gitconfig.Running,
+	".gitattributes": attributes,
 }
 
-// part is what picks it, of a file that is one of those: a program may be called config.
-func part(path string) func(text []byte) []string {
-	base, dir := filepath.Base(path), filepath.ToSlash(filepath.Dir(path))
-	if strings.HasPrefix(base, "config") && !gitDir(dir) {
-		return nil
-	}
-	return parts[base]
-}
+// maxNames is how many bytes of names are shown of a file.
+const maxNames = 200
 
-// names are the names that such lines begin with.
-func names(lines []string) (all []string) {
+// names are the names that such lines begin with, in one line.
+func names(lines []string) string {
+	var all []string
 	for _, l := range lines {
 		name, _, _ := strings.Cut(l, " ")
-		if !slices.Contains(all, name) {
-			all = append(all, name)
-		}
+		all = append(all, name)
 	}
-	return all
+	slices.Sort(all)
+	text := strings.Join(slices.Compact(all), ", ")
+	if len(text) > maxNames {
+		return text[:maxNames] + "… and others"
+	}
+	return text
 }
 
-// atInstall are the scripts that npm install runs.
-var atInstall = []string{"preinstall", "install", "postinstall", "preprepare", "prepare", "postprepare", "prepublish"}
+// atInstall are the scripts that npm install and those like it run.
+var atInstall = []string{"preinstall", "install", "postinstall", "preprepare", "prepare", "postprepare", "prepublish", "predependencies", "dependencies", "postdependencies", "pnpm:devPreinstall"}
 
-// npmScripts are those of a package.json. One that cannot be read is listed whole.
+// npmScripts are those of a package.json. One that cannot be read is listed whole. Names
+// are told apart by case, as npm does and a Go struct would not.
 func npmScripts(text []byte) (found []string) {
-	var p struct {
-		Scripts map[string]any `json:"scripts"`
+	var top, scripts map[string]json.RawMessage
+	err := json.Unmarshal(text, &top)
+	if s, ok := top["scripts"]; ok && err == nil {
+		err = json.Unmarshal(s, &scripts)
 	}
-	if json.Unmarshal(text, &p) != nil {
+	if err != nil {
 		return []string{"unreadable " + string(text)}
 	}
 	for _, name := range atInstall {
-		if script, ok := p.Scripts[name]; ok {
-			line, _ := json.Marshal(script)
-			found = append(found, name+" "+string(line))
+		if script, ok := scripts[name]; ok {
+			found = append(found, name+" "+string(script))
+		}
+	}
+	return found
+}
+
+// execs are the commands of a rebase that was begun.
+func execs(text []byte) (found []string) {
+	for line := range strings.Lines(string(text)) {
+		if words := strings.Fields(line); len(words) > 0 && (words[0] == "exec" || words[0] == "x") {
+			found = append(found, "exec "+line)
 		}
 	}
 	return found
@@ -191,63 +180,6 @@ func attributes(text []byte) (found []string) {
 		}
 	}
 	return found
-}
-
-// gitKeys are the settings of a file in git's form that pick says could run, with
-// their values. Whatever is between quotes or behind a comment counts as text: to
-// list too much is no harm.
-func gitKeys(text []byte, pick func(section, key, value string) bool) (found []string) {
-	section := ""
-	joined := strings.ReplaceAll(strings.ReplaceAll(string(text), "\r\n", "\n"), "\\\n", "")
-	for line := range strings.Lines(joined) {
-		line = strings.TrimSpace(line)
-		for strings.HasPrefix(line, "[") { // a setting may follow on the line
-			head, rest, ok := strings.Cut(line[1:], "]")
-			if !ok {
-				break
-			}
-			section, line = "", strings.TrimSpace(rest)
-			if words := strings.FieldsFunc(head, func(r rune) bool { return strings.ContainsRune(" \t.\"", r) }); len(words) > 0 {
-				section = strings.ToLower(words[0])
-			}
-		}
-		key, value, _ := strings.Cut(line, "=")
-		key, value = strings.ToLower(strings.TrimSpace(key)), strings.TrimSpace(value)
-		if key != "" && key[0] != '#' && key[0] != ';' && pick(section, key, value) {
-			found = append(found, section+"."+key+" "+value)
-		}
-	}
-	return found
-}
-
-func submoduleKey(_, key, value string) bool {
-	return key == "update" && strings.HasPrefix(strings.Trim(value, `"`), "!")
-}
-
-// runningKey reports whether a setting of git's has a program run, or says where
-// one is found (git-config(1)).
-func runningKey(section, key, value string) bool {
-	switch section {
-	case "include", "includeif", "alias", "filter", "credential", "pager", "difftool", "mergetool", "browser", "man", "guitool", "trailer", "hook":
-		return true
-	case "diff":
-		return key == "command" || key == "textconv" || key == "external"
-	case "merge":
-		return key == "driver" || key == "tool"
-	case "core":
-		return slices.Contains([]string{"fsmonitor", "hookspath", "editor", "pager", "sshcommand", "gitproxy", "askpass", "attributesfile", "worktree", "alternaterefscommand"}, key)
-	case "gpg":
-		return strings.HasSuffix(key, "program") || strings.HasSuffix(key, "command")
-	case "remote":
-		return key == "uploadpack" || key == "receivepack" || key == "vcs" || key == "proxy" || strings.Contains(value, "ext::")
-	case "url":
-		return true
-	case "submodule":
-		return submoduleKey(section, key, value)
-	case "sequence", "interactive", "sendemail", "uploadpack", "receive", "tar", "extensions", "init", "instaweb", "http", "protocol":
-		return true
-	}
-	return false
 }
 
 // readFile reads the first of a file, which is not waited for if it has become a

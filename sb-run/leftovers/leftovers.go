@@ -10,6 +10,7 @@
 package leftovers
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"io/fs"
@@ -40,15 +41,17 @@ type State struct {
 
 // An Item is one such file.
 type Item struct {
-	Why  string // what runs it, a few words
+	Kind string // what runs it, a few words: one of a bounded number
+	Why  string // the same, with what is its own
+	Rank int    // the lower, the less it takes for it to run
 	mark string // other than before when the file is
 }
 
 // A Change is a file that a run made or changed.
 type Change struct {
 	Path string // within the directory
-	Why  string
-	New  bool
+	Item
+	New bool
 }
 
 // Scan looks through a directory. One that cannot be read is cut.
@@ -69,14 +72,16 @@ func scan(dir string, most int, end time.Time) State {
 }
 
 // Changes are the files of after that were not there before, or not so, sorted by
-// their paths. What a cut scan before did not see counts as new.
+// their ranks, kinds and paths. What a cut scan before did not see counts as new.
 func Changes(before, after State) (all []Change) {
 	for path, item := range after.Found {
 		if was, ok := before.Found[path]; !ok || was.mark != item.mark {
-			all = append(all, Change{path, item.Why, !ok})
+			all = append(all, Change{path, item, !ok})
 		}
 	}
-	slices.SortFunc(all, func(a, b Change) int { return strings.Compare(a.Path, b.Path) })
+	slices.SortFunc(all, func(a, b Change) int {
+		return cmp.Or(cmp.Compare(a.Rank, b.Rank), strings.Compare(a.Kind, b.Kind), strings.Compare(a.Path, b.Path))
+	})
 	return all
 }
 
@@ -92,19 +97,29 @@ type walk struct {
 // first looks at the best known places, so that no heap of files before them
 // keeps the scan from getting there.
 func (w *walk) first() {
-	files := []string{".git", ".git/hooks", ".git/config", ".git/config.worktree"}
-	for name := range byName {
-		files = append(files, name)
+	files := []string{".git", ".git/hooks", "HEAD"}
+	for _, f := range ofGit {
+		files = append(files, ".git/"+f.path)
 	}
-	for _, d := range byDirectory {
-		for _, name := range d.files {
-			files = append(files, d.dir+"/"+name)
+	for _, t := range tables {
+		for name := range t.names {
+			files = append(files, name)
+		}
+		for _, d := range t.dirs {
+			for _, name := range d.files {
+				files = append(files, d.name+"/"+name)
+			}
 		}
 	}
 	for _, path := range files {
-		if info, err := w.root.Lstat(path); err == nil {
-			w.entry(path, fs.FileInfoToDirEntry(info))
-		}
+		w.look(path)
+	}
+}
+
+// look looks at one file, if it is there.
+func (w *walk) look(path string) {
+	if info, err := w.root.Lstat(path); err == nil {
+		w.entry(path, fs.FileInfoToDirEntry(info))
 	}
 }
 
@@ -143,9 +158,11 @@ func (w *walk) directory(rel string, depth int) {
 		if w.over() {
 			return
 		}
-		if !skipped(d) {
-			w.directory(d, depth+1)
+		if skipped(d) {
+			w.look(filepath.Join(d, "info/alternates"))
+			continue
 		}
+		w.directory(d, depth+1)
 	}
 }
 
@@ -166,41 +183,78 @@ func (w *walk) entry(path string, e fs.DirEntry) {
 	if err != nil {
 		return
 	}
-	why := w.special(path, info)
-	if why == "" {
-		why = known(path, info)
-	}
-	if why == "" {
+	r := known(w.name(path), info)
+	item := Item{Kind: r.why, Why: r.why, Rank: r.rank}
+	if kind, own := w.special(path, info); kind != "" {
+		item.Kind, item.Why = kind, kind+own
+		if r.why == "" {
+			item.Rank = byItself
+		}
+		r.pick = nil
+	} else if r.why == "" {
 		return
 	}
-	mark := info.Mode().String()
+	item.mark = info.Mode().String()
 	switch {
 	case info.Mode()&fs.ModeSymlink != 0:
 		target, _ := w.root.Readlink(path)
-		mark += target
+		item.mark += target
 	case info.Mode().IsRegular():
-		var ok bool
-		if mark, ok = w.read(path, info, &why); !ok {
+		if !w.read(path, info, r.pick, &item) {
 			return
 		}
 	}
-	w.state.Found[path] = Item{why, mark}
+	w.state.Found[path] = item
 }
 
-// special is what a file is by its kind, whatever it is called.
-func (w *walk) special(path string, info fs.FileInfo) string {
+// fold is a path in lower case: on a file system that passes over case a tool finds
+// the file by it.
+func fold(path string) string {
+	return strings.ToLower(strings.ToUpper(filepath.ToSlash(path))) // by way of upper case for letters with two lower ones
+}
+
+// name is what known knows a path by. HEAD alone is in upper case: head is another file
+// unless it is found by that name.
+func (w *walk) name(path string) string {
+	if base := filepath.Base(path); base != "HEAD" && fold(base) == "head" {
+		if _, err := w.root.Lstat(filepath.Join(filepath.Dir(path), "HEAD")); err != nil {
+			return path + "?"
+		}
+	}
+	return fold(w.asGit(path))
+}
+
+// asGit is a path as if it lay in a .git, where HEAD beside it makes a repository of its
+// directory without one.
+func (w *walk) asGit(path string) string {
+	dir, file := filepath.Split(path)
+	dir = filepath.Clean(dir)
+	if strings.EqualFold(filepath.Base(dir), "hooks") {
+		dir, file = filepath.Dir(dir), "hooks/"+file
+	} else if !slices.Contains([]string{"config", "config.worktree", "commondir"}, fold(file)) {
+		return path
+	}
+	if _, err := w.root.Lstat(filepath.Join(dir, "HEAD")); err != nil || inGit(fold(dir)) {
+		return path
+	}
+	return filepath.Join(dir, ".git", file)
+}
+
+// special is what a file is by its kind, whatever it is called, and what is to be said
+// of this one.
+func (w *walk) special(path string, info fs.FileInfo) (kind, own string) {
 	switch m := info.Mode(); {
 	case m&fs.ModeSymlink != 0:
 		target, err := w.root.Readlink(path)
 		if err == nil && leadsOut(w.dir, path, target) {
-			return fmt.Sprintf("a link that leads out, to %q", target[:min(len(target), 200)])
+			kind, own = "a link that leads out", fmt.Sprintf(", to %q", target[:min(len(target), 200)])
 		}
 	case m&fs.ModeDevice != 0:
-		return "a device"
+		kind = "a device"
 	case m.IsRegular() && m&(fs.ModeSetuid|fs.ModeSetgid) != 0:
-		return "runs as its owner or group (setuid, setgid)"
+		kind = "runs as its owner or group (setuid, setgid)"
 	}
-	return ""
+	return kind, own
 }
 
 // leadsOut reports whether a link's text leads out of the directory. Where it
@@ -213,26 +267,27 @@ func leadsOut(dir, path, target string) bool {
 	return target != dir && !strings.HasPrefix(target, strings.TrimSuffix(dir, "/")+"/")
 }
 
-// read makes the mark of a file, of the part that could run where only a part
-// can. ok is false if there is none.
-func (w *walk) read(path string, info fs.FileInfo, why *string) (mark string, ok bool) {
+// read makes the mark of a file, of the part that pick finds if that is not nil. It
+// reports whether there is one.
+func (w *walk) read(path string, info fs.FileInfo, pick func([]byte) []string, item *Item) bool {
 	text, err := readFile(w.root, path)
 	if err != nil {
-		return "unreadable " + info.Mode().String(), true
+		item.mark = "unreadable " + info.Mode().String()
+		return true
 	}
-	mark = fmt.Sprint(info.Mode())
 	if info.Size() > maxFile {
 		// Too long to be understood: its whole counts, by what is seen of it.
-		return fmt.Sprintf("%s %d %d %x", mark, info.Size(), info.ModTime().UnixNano(), sha256.Sum256(text)), true
+		item.mark = fmt.Sprintf("%v %d %d %x", info.Mode(), info.Size(), info.ModTime().UnixNano(), sha256.Sum256(text))
+		return true
 	}
-	if pick := part(path); pick != nil && info.Mode()&(fs.ModeSetuid|fs.ModeSetgid) == 0 {
+	if pick != nil {
 		found := pick(text)
 		if len(found) == 0 {
-			return "", false
+			return false
 		}
-		slices.Sort(found)
-		*why = fmt.Sprintf("%s: %.200s", *why, strings.Join(names(found), ", "))
+		item.Why = item.Kind + ": " + names(found)
 		text = []byte(strings.Join(found, "\n"))
 	}
-	return fmt.Sprintf("%s %x", mark, sha256.Sum256(text)), true
+	item.mark = fmt.Sprintf("%v %x", info.Mode(), sha256.Sum256(text))
+	return true
 }

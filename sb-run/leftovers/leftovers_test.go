@@ -1,8 +1,10 @@
 package leftovers
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +24,31 @@ func write(t *testing.T, dir, name, text string, mode os.FileMode) {
 	}
 }
 
+// cloned is a configuration as git clone, git remote and git push -u leave it.
+const cloned = `[core]
+	repositoryformatversion = 0
+	filemode = true
+	bare = false
+	logallrefupdates = true
+[remote "origin"]
+	url = https://example.org/r.git
+	fetch = +refs/heads/*:refs/remotes/origin/*
+[branch "main"]
+	remote = origin
+	merge = refs/heads/main
+[remote "fork"]
+	url = git@example.org:me/r.git
+	fetch = +refs/heads/*:refs/remotes/fork/*
+[submodule "a"]
+	active = true
+	url = https://example.org/a.git
+[user]
+	name = A B
+	email = a@example.org
+[lfs]
+	repositoryformatversion = 0
+`
+
 // TestListed: what could run on the host is listed with why; what could not, in
 // files like them, is not.
 func TestListed(t *testing.T) {
@@ -38,7 +65,13 @@ func TestListed(t *testing.T) {
 		{".git/config", "[remote \"o\"]\n\turl = https://example.org/x\n", ""},
 		{".git/config", "[remote \"o\"]\n\turl = ext::sh -c x\n", "remote.url"},
 		{".git/config.worktree", "[include]\n\tpath = /x\n", "include.path"},
-		{".git/config", "[]\nx=y\n[", ""},
+		{".git/config", "[]\nx=y\n[", "unclear"},
+		{".git/config", "[user]\n# x \\\n[core]\n\tfsmonitor = x\n", "core.fsmonitor"},
+		{".git/config", "\ufeff[core]\n\tfsmonitor = x\n", "core.fsmonitor"},
+		{".git/config", "[lfs \"customtransfer.x\"]\n\tpath = x\n", "lfs.path"},
+		{".git/config", "[core]\n\tunheardOf = x\n", "core.unheardof"},
+		{".git/config", cloned, ""},
+		{".git/modules/m/config", "[core]\n\tworktree = ../../../m\n", "core.worktree"},
 		{"config", "[core]\n\tfsmonitor = x\n", ""},
 		{".gitmodules", "[submodule \"a\"]\n\tupdate = !x\n", "submodule.update"},
 		{".gitmodules", "[submodule \"a\"]\n\tupdate = merge\n", ""},
@@ -70,6 +103,77 @@ func TestListed(t *testing.T) {
 		{"x.git/objects/.envrc", "x", "direnv"},
 		{".npmrc", "x", "npm"},
 		{"bare/HEAD", "ref: x", "repository"},
+		{"package.json", `{"scripts":{"postinstall":"x"},"Scripts":null}`, "postinstall"},
+		{"package.json", `{"scripts":{"postinstall":"x","PostInstall":null}}`, "postinstall"},
+		{"package.json", `{"scripts":{},"scripts":{"postinstall":"x"}}`, "postinstall"},
+		{"package.json", `{"scripts":{"postinstall":"x"},"scripts":{}}`, ""}, // npm takes the last
+		{"package.json", `{"Scripts":{"postinstall":"x"}}`, ""},
+		{"package.json", `{"scripts":null}`, ""},
+		{"package.json", `{"scripts":{"dependencies":"x"}}`, "dependencies"},
+		{"a/binding.gyp", "{}", "node-gyp"},
+		{".gitmodules", "[submodule \"a\"]\n\tpath = a\n\turl = https://example.org/a\n\tshallow = true\n", ""},
+		{".gitmodules", "[submodule \"a\"]\n# \\\n\tupdate = !x\n", "submodule"},
+		{".git/info/attributes", "*.c filter=x\n", "filter=x"},
+		{".git/info/attributes", "*.c text\n", ""},
+		{".git/remotes/o", "URL: x", "git fetches"},
+		{".git/branches/o", "x", "git fetches"},
+		{".git/refs/remotes/o", "x", ""},
+		{".git/objects/info/alternates", "x", "objects"},
+		{"sub/.git/objects/info/alternates", "x", "objects"},
+		{".git/objects/info/packs", "x", ""},
+		{".git/rebase-merge/git-rebase-todo", "pick 1 x\nexec make\n", "exec"},
+		{".git/worktrees/w/rebase-merge/git-rebase-todo", " x make\n", "exec"},
+		{".git/rebase-merge/git-rebase-todo", "pick 1 exec\n", ""},
+		{".hg/hgrc", "x", "hg"},
+		{".hg/hgrc-not-shared", "x", "hg"},
+		{".hg/store/hgrc.i", "x", ""},
+		{".jj/repo/config.toml", "x", "jj"},
+		{".githooks/pre-push", "x", "git runs it"},
+		{"githooks/pre-push", "x", ""},
+		{"lefthook.yml", "x", "lefthook"},
+		{".lefthook.toml", "x", "lefthook"},
+		{".config/lefthook-local.yaml", "x", "lefthook"},
+		{".envrc.local", "x", "direnv"},
+		{".yarnrc", "x", "yarn"},
+		{".pnpmfile.cjs", "x", "pnpm"},
+		{".cargo/config.toml", "x", "cargo"},
+		{".cargo/config", "x", "cargo"},
+		{"flake.nix", "x", "nix"},
+		{"shell.nix", "x", "nix"},
+		{"devenv.nix", "x", "nix"},
+		{"default.nix", "x", ""},
+		{"devbox.json", "{}", "devbox"},
+		{".helix/languages.toml", "x", "editor"},
+		{".helix/README", "x", ""},
+		{".zed/debug.json", "{}", "editor"},
+		{".run/x.run.xml", "x", "editor"},
+		{".vim/coc-settings.json", "{}", "editor"},
+		{".gemini/extensions/a/gemini-extension.json", "{}", "Gemini"},
+		{".gemini/.env", "x", "Gemini"},
+		{".gemini/GEMINI.md", "x", ""},
+		{".qwen/settings.json", "{}", "servers"},
+		{".roo/mcp.json", "{}", "servers"},
+		{".kiro/settings/mcp.json", "{}", "servers"},
+		{".amazonq/mcp.json", "{}", "servers"},
+		{".junie/mcp/mcp.json", "{}", "servers"},
+		{".github/mcp.json", "{}", "servers"},
+		{".github/workflows/a.yml", "x", ""},
+		{"crush.json", "{}", "servers"},
+		{".crush.json", "{}", "servers"},
+		{".aider.conf.yml", "x", "aider"},
+		{".cursor/cli.json", "{}", "editor"},
+		{".cursor/worktrees.json", "{}", "editor"},
+		{".cursor/environment.json", "{}", "editor"},
+		{".cursor/rules/a.mdc", "x", ""},
+		{".codex/rules/default.rules", "x", "Codex"},
+		{".gitconfig", "[core]\n\tpager = x\n", "core.pager"},
+		{".gitconfig", "[user]\n\tname = x\n", ""},
+		{".devcontainer.json", "{}", "editor"},
+		{".nvim.lua", "x", "editor"},
+		{".git/config", "[a]\n\t" + strings.Repeat("a", 300) + " = x\n[core]\n\tpager = x\n", "and others"},
+		{"bin/head", "x", ""},
+		{".EnvRC", "x", "direnv"}, // a file system may pass over case
+		{"sub/.Git/Hooks/pre-push", "x", "git runs it"},
 		{"Makefile", "x", ""},
 		{"conftest.py", "x", ""},
 		{"main.go", "x", ""},
@@ -106,8 +210,83 @@ func TestKinds(t *testing.T) {
 	for _, c := range Changes(State{}, Scan(dir)) {
 		got = append(got, c.Path)
 	}
+	slices.Sort(got)
 	if want := "d/up git out suid"; strings.Join(got, " ") != want {
 		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// TestLinkedDirectories: a link in the place of a directory whose files something runs
+// is listed, though it leads to one within; one beside them is not.
+func TestLinkedDirectories(t *testing.T) {
+	for name, want := range map[string]bool{".git/hooks": true, ".git/modules": true, ".kiro": true, ".kiro/settings": true, "a/.vscode": true, ".kiro/other": false, "settings": false} {
+		dir := t.TempDir()
+		write(t, dir, "x/y", "x", 0o600)
+		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(filepath.Join(dir, "x"), filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+		if got := Changes(State{}, Scan(dir)); len(got) > 0 != want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// TestBare: a repository without a .git, that was there before, has the same listed as
+// others; a directory that is none has not.
+func TestBare(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "r/HEAD", "ref: x", 0o600)
+	before := Scan(dir)
+	for _, d := range []string{"r", "n"} {
+		write(t, dir, d+"/config", "[core]\n\tfsmonitor = x\n", 0o600)
+		write(t, dir, d+"/commondir", "x", 0o600)
+		write(t, dir, d+"/hooks/pre-push", "x", 0o700)
+		write(t, dir, d+"/hooks/pre-push.sample", "x", 0o700)
+	}
+	var got []string
+	for _, c := range Changes(before, Scan(dir)) {
+		got = append(got, c.Path)
+	}
+	if strings.Join(got, " ") != "r/commondir r/hooks/pre-push r/config" {
+		t.Errorf("%v", got)
+	}
+}
+
+// TestOrder: what git runs comes first, then what runs by itself, whatever the names.
+func TestOrder(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{".0/.npmrc", ".0/.envrc", ".1/.npmrc", "HEAD"} {
+		write(t, dir, name, "x", 0o600)
+	}
+	for name, to := range map[string]string{".0/out": "/", ".git": "/"} {
+		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got []string
+	for _, c := range Changes(State{}, Scan(dir)) {
+		got = append(got, c.Path)
+	}
+	if strings.Join(got, " ") != ".git HEAD .0/out .0/.envrc .0/.npmrc .1/.npmrc" {
+		t.Errorf("%v", got)
+	}
+}
+
+// TestTables: paths are in lower case when they are looked up, so the tables must be.
+func TestTables(t *testing.T) {
+	for _, table := range tables {
+		all := slices.Concat(slices.Collect(maps.Keys(table.names)), slices.Collect(maps.Keys(table.begin)))
+		for _, r := range table.dirs {
+			all = append(append(all, r.name), r.files...)
+		}
+		for _, name := range all {
+			if fold(name) != name {
+				t.Errorf("%s is not in lower case", name)
+			}
+		}
 	}
 }
 
@@ -125,6 +304,15 @@ func TestChanged(t *testing.T) {
 	write(t, dir, "package.json", `{"scripts":{"prepare":"y"}}`, 0o600)
 	if got := Changes(before, Scan(dir)); len(got) != 1 || got[0].New {
 		t.Errorf("%v", got)
+	}
+	write(t, dir, ".git/config", "[url \"https://a/\"]\n\tinsteadOf = b\n", 0o600)
+	// What a setting is of counts too, and which of two comes last.
+	for _, now := range []string{"[url \"ext::x\"]\n\tinsteadOf = b\n", "[alias]\n\ta = b\n\ta = c\n", "[alias]\n\ta = c\n\ta = b\n"} {
+		before := Scan(dir)
+		write(t, dir, ".git/config", now, 0o600)
+		if got := Changes(before, Scan(dir)); len(got) != 1 || got[0].Path != ".git/config" {
+			t.Errorf("%q: %v", now, got)
+		}
 	}
 }
 
