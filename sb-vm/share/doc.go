@@ -11,6 +11,9 @@
 //     the root with openat2, beneath it and through no symbolic link; what is
 //     found there must be the file that the number stands for.
 //   - What may be changed, seen or made is judged here, for every request.
+//     A file of several names is judged by those at the paths of rules and below,
+//     too. A hard link to a file of a name that is protected or hidden at any
+//     depth, made on the host, is not protected or hidden under its other name.
 //   - Devices, FIFOs and sockets are never opened; file systems that are the
 //     kernel's own (proc and the like) end at their mount point.
 //   - Every length, count and table has a bound; a message that no kernel sends

@@ -53,6 +53,7 @@ type exportSpec struct {
 	Confine           bool   // under Landlock
 	Counts            string // where to write what was asked, on SIGUSR1
 	Watches, Nodes    int    // limits, if not 0; -1 is none
+	Ruled             int    // another one, if not 0
 	Fold              string // how names take several spellings, if not ""
 	Shadowed          []string
 	Store             string // a directory, if not ""
@@ -109,7 +110,7 @@ func serverMain([]string) error {
 
 // serve is Serve with limits of the test's.
 func (e exportSpec) serve(ctx context.Context, conn *os.File, exp Export) error {
-	if e.Watches == 0 && e.Nodes == 0 {
+	if e.Watches == 0 && e.Nodes == 0 && e.Ruled == 0 {
 		return Serve(ctx, conn, exp)
 	}
 	x, err := newExport(exp)
@@ -122,6 +123,9 @@ func (e exportSpec) serve(ctx context.Context, conn *os.File, exp Export) error 
 	}
 	if e.Nodes != 0 {
 		x.limits.nodes = e.Nodes
+	}
+	if e.Ruled != 0 {
+		x.limits.ruled = e.Ruled
 	}
 	defer runtime.KeepAlive(exp.Root)
 	return x.serve(ctx, conn)

@@ -4,8 +4,6 @@ package share
 
 import (
 	"errors"
-	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -188,50 +186,6 @@ func (s *session) statListed(at *spot, st *unix.Statx_t) error {
 		return unix.ENOENT
 	}
 	return nil
-}
-
-// exact is what the rules say of a file with several names because of a name
-// that a rule gives in full, whatever name the guest uses.
-func (s *session) exact(st *unix.Statx_t) (says standing) {
-	if st.Nlink < 2 || fileType(st) == unix.S_IFDIR {
-		return 0
-	}
-	e := &s.exactly
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if now := time.Now(); now.Sub(e.seen) > exactTime {
-		e.seen, e.says = now, s.exactFiles()
-	}
-	return e.says[inodeOf(st)]
-}
-
-// exactTime is how long the files at exact paths are taken to be the same: trees
-// of files with many names are common, and to look at each path for each file is
-// what takes longest of a look-up.
-const exactTime = 50 * time.Millisecond
-
-// exactly are the files that stand at exact paths, whatever other names they have.
-type exactly struct {
-	mu   sync.Mutex
-	seen time.Time
-	says map[Inode]standing
-}
-
-// exactFiles looks at the paths.
-func (s *session) exactFiles() map[Inode]standing {
-	says := map[Inode]standing{}
-	for _, r := range s.x.rules.exact {
-		fd, err := s.openat2(s.x.root, r.path)
-		if err != nil {
-			continue
-		}
-		var st unix.Statx_t
-		if statFD(fd, &st) == nil {
-			says[inodeOf(&st)] |= r.says
-		}
-		unix.Close(fd)
-	}
-	return says
 }
 
 // mayChange tells whether the guest may change n itself, whose state is st.

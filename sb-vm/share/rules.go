@@ -29,15 +29,16 @@ type rule struct {
 // rules are all patterns of an export.
 type rules struct {
 	all []rule
-	// exact are the paths without globs, each with what it says: the files
-	// there are meant whatever name leads to them.
+	// exact are the paths, each with what it says: the files there and below are
+	// meant whatever name leads to them.
 	exact []exactRule
 	odd   bool // a name of theirs has other spellings than in case
 }
 
+// exactRule is a path in parts: globs, and what stands between them.
 type exactRule struct {
-	path string
-	says standing
+	parts []string
+	says  standing
 }
 
 // progress is how far along each rule a directory's path has come: bit i of a
@@ -86,11 +87,25 @@ func (rs *rules) add(pattern string, says standing) error {
 		rs.odd = rs.odd || !plain(part)
 	}
 	rs.all = append(rs.all, r)
-	if !r.anywhere && !strings.ContainsAny(clean, `*?[\`) {
-		rs.exact = append(rs.exact, exactRule{clean, says})
+	if !r.anywhere {
+		rs.exact = append(rs.exact, exactRule{between(strings.Split(clean, "/")), says})
 	}
 	return nil
 }
+
+// between joins the components between globs.
+func between(parts []string) (joined []string) {
+	for i, part := range parts {
+		if i > 0 && !isGlob(part) && !isGlob(parts[i-1]) {
+			joined[len(joined)-1] += "/" + part
+		} else {
+			joined = append(joined, part)
+		}
+	}
+	return joined
+}
+
+func isGlob(part string) bool { return strings.ContainsAny(part, `*?[\`) }
 
 // start is the root's progress.
 func (rs *rules) start() progress {

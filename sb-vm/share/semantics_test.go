@@ -28,7 +28,7 @@ func servers(t *testing.T, spec exportSpec, test func(t *testing.T, m *mounted))
 }
 
 // must fails unless err is nil or one of those allowed.
-func must(t *testing.T, err error, allowed ...error) {
+func must(t testing.TB, err error, allowed ...error) {
 	t.Helper()
 	if err == nil {
 		return

@@ -103,6 +103,21 @@ func TestShadowInit(t *testing.T) {
 	}
 }
 
+// TestShadowHardLink: the host's hook is not written by another name of it, and by
+// its own the guest's is.
+func TestShadowHardLink(t *testing.T) {
+	m := shadowTree(t)
+	sh(t, m.host, "mkdir scripts; ln .git/hooks/pre-commit scripts/pc.sh; ln .git/modules/m/config m; echo 1 >f; ln f scripts/f")
+	before := read1(t, m.on("scripts/pc.sh"))
+	out := sh(t, m.guest, `for c in 'echo 2 >>scripts/pc.sh' 'echo 2 >>m' 'ln scripts/pc.sh x' 'echo 2 >>.git/hooks/pre-commit' 'echo 2 >>scripts/pc.sh' 'echo 2 >>.git/hooks/pre-commit' 'echo 2 >>scripts/f'; do (eval "$c") 2>/dev/null && echo yes || echo no; done; tail -n 2 .git/hooks/pre-commit; cat f`)
+	if want := "no\nno\nno\nyes\nno\nyes\nyes\n2\n2\n1\n2\n"; out != want {
+		t.Errorf("the guest says %q, want %q", out, want)
+	}
+	if now := read1(t, m.on(".git/hooks/pre-commit")); now != before {
+		t.Errorf("the host's hook is %q now", now)
+	}
+}
+
 // TestShadowHandle: a file of the host's that is open for reading is not written
 // by way of that; nor is one that is too large to be copied.
 func TestShadowHandle(t *testing.T) {

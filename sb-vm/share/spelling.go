@@ -105,7 +105,7 @@ func (t *nodes) ruledNames(dir *node) (names []string) {
 	p := t.progress(dir, 0)
 	for i, r := range t.rules.all {
 		for j, part := range r.parts {
-			if p[i]&(1<<j) != 0 && !strings.ContainsAny(part, `*?[\`) {
+			if p[i]&(1<<j) != 0 && !isGlob(part) {
 				names = append(names, part)
 			}
 		}
