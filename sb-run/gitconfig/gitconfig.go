@@ -36,7 +36,7 @@ var (
 	// A value of letters that cannot begin an option or name a helper (ext::sh).
 	plainValue = regexp.MustCompile(`^[A-Za-z0-9_./+*][A-Za-z0-9_./+*:@~ -]*$`)
 	// A URL that leads to another host: of a path here git runs what that one says.
-	plainURL   = regexp.MustCompile(`^((https?|ssh|git)://[A-Za-z0-9]|[A-Za-z0-9_.]+@[A-Za-z0-9.]+:)`)
+	plainURL   = regexp.MustCompile(`^((https?|ssh|git)://[A-Za-z0-9]|[A-Za-z0-9_.]+@[A-Za-z0-9][A-Za-z0-9.-]*:)`)
 	remoteName = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9_-]*|\.)$`)
 )
 
@@ -44,8 +44,16 @@ var (
 // which git runs. A line that is not understood is not among them, nor one after a
 // line that goes on.
 func HarmlessLines(lines []string) map[int]bool {
+	// A remote without a URL is a path of its name to git.
+	remotes := map[string]bool{".": true}
+	judge(lines, remotes)
+	return judge(lines, remotes)
+}
+
+// judge is HarmlessLines as far as the remotes are known, and adds those that it finds.
+func judge(lines []string, remotes map[string]bool) map[int]bool {
 	harmless := map[int]bool{}
-	section, goesOn := "", false
+	section, name, goesOn := "", "", false
 	for n, line := range lines {
 		continued := goesOn
 		goesOn = endsOpen(line)
@@ -56,34 +64,46 @@ func HarmlessLines(lines []string) map[int]bool {
 		case line == "" || line[0] == '#' || line[0] == ';':
 			harmless[n] = true
 		case header != nil:
-			section = strings.ToLower(header[1])
+			section, name = strings.ToLower(header[1]), strings.Trim(header[2], ` "`)
 			harmless[n] = harmlessKeys[section] != nil
 		case line[0] == '[':
 			section = "" // with a key behind it, or a name that is not understood
 		default:
-			harmless[n] = harmlessKey(section, line)
+			key, value, ok := harmlessKey(section, line)
+			switch {
+			case section == "branch" && (key == "remote" || key == "pushremote"):
+				ok = ok && remotes[value]
+			case section == "remote" && key == "url" && ok:
+				remotes[name] = true
+			}
+			harmless[n] = ok
 		}
 	}
 	return harmless
 }
 
-func harmlessKey(section, line string) bool {
+// harmlessKey reads a setting, and tells whether it is harmless by itself.
+func harmlessKey(section, line string) (key, value string, ok bool) {
 	m := configKey.FindStringSubmatch(line)
-	if m == nil || !slices.Contains(harmlessKeys[section], strings.ToLower(m[1])) {
-		return false
+	if m == nil {
+		return "", "", false
 	}
-	switch value := m[2]; strings.ToLower(m[1]) {
+	if key, value = strings.ToLower(m[1]), m[2]; !slices.Contains(harmlessKeys[section], key) {
+		return key, value, false
+	}
+	switch key {
 	case "url", "pushurl":
-		return plainURL.MatchString(value) && plainValue.MatchString(value) && !strings.Contains(value, "::")
+		ok = plainURL.MatchString(value) && plainValue.MatchString(value) && !strings.Contains(value, "::")
 	case "update": // may be !command
-		return value == "checkout" || value == "rebase" || value == "merge" || value == "none"
+		ok = value == "checkout" || value == "rebase" || value == "merge" || value == "none"
 	case "name", "email", "description":
-		return true
+		ok = true
 	case "remote", "pushremote":
-		return remoteName.MatchString(value) // git takes others for a path
+		ok = remoteName.MatchString(value) // git takes others for a path
 	default:
-		return value == "" || plainValue.MatchString(value)
+		ok = value == "" || plainValue.MatchString(value)
 	}
+	return key, value, ok
 }
 
 // endsOpen reports whether git may read the next line as more of this one.

@@ -19,7 +19,7 @@ func TestHarmlessLines(t *testing.T) {
 	name = A B; C
 [remote "origin"]
 	url = https://example.org/r.git
-	url = git@example.org:r.git
+	url = git@my-host.example.org:r.git
 	fetch = +refs/heads/*:refs/remotes/origin/*
 [branch "a/b"]
 	remote = origin
@@ -41,6 +41,8 @@ func TestHarmlessLines(t *testing.T) {
 		"[credential]\nhelper = x", "[gpg]\nprogram = x", "[diff \"d\"]\ncommand = x", "[CORE]\nFSMonitor = x", "[core \"a\"] fsmonitor=x", "[core]\nbare = false ; x\nworktree = /",
 		"[remote \"o\"]\nurl = /srv/r", "[remote \"o\"]\nurl = ../r", "[remote \"o\"]\npushurl = ./r", "[remote \"o\"]\nurl = file:///r",
 		"[branch \"b\"]\nremote = ../r", "[branch \"b\"]\npushremote = /r", "[branch \"b\"]\nremote = ..", "[lfs \"customtransfer.x\"]\npath = y", "\ufeff[core]\nfsmonitor = x", "[user]\n\ufeff[core]",
+		"[branch \"b\"]\nremote = vendor", "[remote \"vendor\"]\nfetch = +refs/heads/*:refs/remotes/v/*\n[branch \"b\"]\npushremote = vendor",
+		"[remote \"vendor\"]\nurl = ./x\n[branch \"b\"]\npushremote = vendor", "[remote \"o\"]\nurl = git@-oProxyCommand=x:r",
 		"[submodule \"s\"]\n# \\\n[pager]\nbranch = x", "[submodule \"s\"]\nname = a ; \\\n[pager]\nbranch = x", "[pager]\nlog = a \\\r\n[submodule \"s\"]\nbranch = x", "[pager]\r\nbranch = x\r",
 	} {
 		lines := strings.Split(text, "\n")
