@@ -112,11 +112,9 @@ func TestGuardedByConfiguration(t *testing.T) {
 		{"what git cannot read", []string{config("[core\n")}, nil},
 		{"a worktree's", []string{config(""), ".git/config.worktree: [core]\n\thooksPath = h\n"}, []string{"/h"}},
 	} {
+		slices.Sort(c.want)
 		if got := guardedIn(laid(t, c.files...)); !slices.Equal(got, c.want) {
-			slices.Sort(c.want)
-			if !slices.Equal(got, c.want) {
-				t.Errorf("%s: protected are %q, want %q", c.name, got, c.want)
-			}
+			t.Errorf("%s: protected are %q, want %q", c.name, got, c.want)
 		}
 	}
 	os.WriteFile(filepath.Join(os.Getenv("HOME"), ".gitconfig"), []byte("[core]\n\thooksPath = .hooks\n"), 0o600)
